@@ -41,7 +41,7 @@ ip link set lo up
 # Participants find each other by multicast, and there is no other interface.
 ip link set lo multicast on
 ip route add 224.0.0.0/4 dev lo
-python3 scripts/e2e --keep "$shared/kept" ${ONBEAT_TESTS:-replay_into_ros_can_and_udp_is_whole_and_in_order replay_loses_no_can_frame_beside_busy_programs replay_knows_the_bitrate_and_the_mode_of_a_can_controller}
+python3 scripts/e2e --keep "$shared/kept" ${ONBEAT_TESTS:-replay_into_ros_can_and_udp_is_whole_and_in_order replay_loses_no_can_frame_beside_busy_programs replay_reads_the_bitrate_and_refuses_a_can_controller_that_cannot_send}
 echo \$? > "$shared/code"
 sync
 END

@@ -15,8 +15,8 @@ usage: ./dev test                          everything
        ./dev test replay-can               replay into ROS 2, CAN and UDP in a guest that has CAN (a minute or two)
        ./dev test list                     the parts, crates and end-to-end tests
 
-loom, miri-lib, browser and python do not run again as parts of everything while their inputs are the same as when they
-passed; `./dev test channels`, `./dev test browser` and `./dev test python` always run them.
+A run of everything leaves out what passed before with the same inputs (programs, sources, data), and lists it as
+UNCHANGED. ONBEAT_TEST_ALL=1 runs it too, and so does asking for it by name: `./dev test trace`, `./dev test e2e`.
 With ONBEAT_TEST_MINUTES=N a run of everything begins no other end-to-end test after N minutes; those left are skipped.
 What cannot run on this machine is skipped, and the end of the output lists it with the reason, as it
 lists what failed beside others and was run again. The last line is `N passed, N failed, N skipped`.
@@ -25,6 +25,7 @@ lists what failed beside others and was run again. The last line is `N passed, N
 import collections
 import contextlib
 import ctypes
+import functools
 import glob
 import hashlib
 import json
@@ -38,10 +39,15 @@ import time
 import tomllib
 from dataclasses import dataclass, field
 
+from stamp import Stamp
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DEV = os.path.join(ROOT, "dev")
 SUPERVISE = os.path.join(ROOT, "scripts/e2e/supervise.py")
 PR_SET_PDEATHSIG = 1
+
+# Whether a run of everything runs what passed before with the same inputs, too.
+RUNS_ALL = bool(os.environ.get("ONBEAT_TEST_ALL"))
 
 # Last lines of test programs: of Rust's own harness, and of ours.
 CARGO_RESULT = re.compile(r"test result: \w+\. (\d+) passed; (\d+) failed")
@@ -57,6 +63,10 @@ PYTHON = ("target/release/onbeat", "target/release/onbeat-store", "demos/recorde
           "python/conftest.py", "python/pyproject.toml", "docs/how-to/python.md", "docs/how-to/timing.ipynb",
           "docs/model.schema.json", "docs/tables.md", "docs/cli.md", "crates/observe/views/src/report/style.css",
           "crates/observe/why/src/page/page.css", "scripts/python_tests.py", "scripts/python_schema.py", "dev")
+# Folders with files that tests of a crate may read: they do if a source of the crate names the folder.
+DATA = ("docs", "demos", "fuzz", "native", "packaging", "python", "scripts")
+# Crates whose tests read what cargo does not report: they always run.
+ALWAYS = ("c",)
 # How many of the slowest test programs and end-to-end tests the end of the output lists.
 SLOWEST = 10
 # Parts that run side by side.
@@ -72,6 +82,7 @@ PROGRAM_LIMIT_S = 600
 LONGEST = ("record/recorder", "link/faults", "cli/hostile", "cli/command")
 SKIPPED = re.compile(r"skipped:? +(.+)", re.IGNORECASE)
 TEST_NAME = re.compile(r"\w+(::\w+)*")
+UNCHANGED = re.compile(r"UNCHANGED +(\d+) tests")
 AGAIN = re.compile(r"AGAIN +(.+)")
 # A line of an end-to-end test: what came out, its name, its seconds.
 TIMED = re.compile(r"(?:ok|FAILED|AGAIN) +([\w:-]+)[^(]*\((\d+) s")
@@ -97,44 +108,38 @@ def crates():
     return found
 
 
-def digest(inputs):
-    """A digest of files, of all files in folders that git does not ignore, and of the compilers."""
-    found = hashlib.sha256()
-    for command in (["rustc", "-vV"], ["rustc", "+nightly", "-vV"]):
-        found.update(subprocess.run(command, capture_output=True, check=False).stdout)
+@functools.cache
+def compilers():
+    """The versions of the compilers."""
+    return b"".join(subprocess.run(command, capture_output=True, check=False).stdout
+                    for command in (["rustc", "-vV"], ["rustc", "+nightly", "-vV"]))
+
+
+@functools.cache
+def digest_of(name):
+    """A digest of a file, or of all files in a folder that git does not ignore."""
+    found, names = hashlib.sha256(), [name]
+    if os.path.isdir(os.path.join(ROOT, name)):
+        listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", name],
+                                cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        names = sorted({entry for entry in listed.split("\0") if entry})
+    for entry in names:
+        with contextlib.suppress(FileNotFoundError), open(os.path.join(ROOT, entry), "rb") as file:
+            found.update(f"{entry}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+    return found.digest()
+
+
+def digest(inputs, programs=()):
+    """A digest of files and folders, of the compilers, and of programs: where they are, their size, and when they were
+    written, because cargo writes a program only if it has changed."""
+    found = hashlib.sha256(compilers())
     for name in inputs:
-        path = os.path.join(ROOT, name)
-        names = [name]
-        if os.path.isdir(path):
-            listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", name],
-                                    cwd=ROOT, capture_output=True, text=True, check=True).stdout
-            names = sorted({entry for entry in listed.split("\0") if entry})
-        for entry in names:
-            with contextlib.suppress(FileNotFoundError), open(os.path.join(ROOT, entry), "rb") as file:
-                found.update(f"{entry}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+        found.update(digest_of(name))
+    for path in programs:
+        with contextlib.suppress(FileNotFoundError):
+            status = os.stat(path)
+            found.update(f"{path} {status.st_size} {status.st_mtime_ns}\n".encode())
     return found.hexdigest()
-
-
-class Stamp:
-    """A file in `target` that says with which inputs a part has passed, and when."""
-
-    def __init__(self, name, inputs):
-        self.path = os.path.join(ROOT, "target/passed", re.sub(r"\W+", "-", name))
-        self.inputs = inputs
-
-    def read(self):
-        """When the part passed with these inputs, or None."""
-        with contextlib.suppress(OSError, ValueError), open(self.path, encoding="utf-8") as file:
-            inputs, when = file.read().splitlines()
-            return when if inputs == self.inputs else None
-        return None
-
-    def write(self):
-        """Notes that the part has passed now."""
-        os.makedirs(os.path.dirname(self.path), exist_ok=True)
-        with open(f"{self.path}.new", "w", encoding="utf-8") as file:
-            file.write(f"{self.inputs}\n{time.strftime('%Y-%m-%d %H:%M')}\n")
-        os.replace(f"{self.path}.new", self.path)
 
 
 @dataclass
@@ -166,8 +171,12 @@ class Part:
     # Files and folders that alone decide what comes out: while they are the same, a part that passed does not run
     # again. Without them it always runs.
     inputs: tuple = ()
+    # Programs that decide it, too.
+    programs: tuple = ()
     # When it passed with these inputs; None: it ran.
     passed_before: str | None = None
+    # How many of its pieces were left out because they passed before with the same inputs.
+    unchanged: int = 0
     # After so many seconds it is ended as a failure; None: it may take any time.
     limit_s: float | None = None
     # Whether it was ended because of its limit.
@@ -175,8 +184,8 @@ class Part:
 
     def run(self, aloud=True):
         """Runs it, unless it has passed with the same inputs; returns itself."""
-        stamp = Stamp(self.name, digest(self.inputs)) if self.inputs else None
-        self.passed_before = stamp and stamp.read()
+        stamp = Stamp(self.name, digest(self.inputs, self.programs)) if self.inputs else None
+        self.passed_before = stamp and not RUNS_ALL and stamp.read()
         if self.passed_before:
             return self
         self.run_command(aloud)
@@ -251,6 +260,8 @@ class Part:
             self.skipped.append(found[1])
         elif found := AGAIN.match(line):
             self.again.append(found[1])
+        elif found := UNCHANGED.match(line):
+            self.unchanged += int(found[1])
         if found := TIMED.match(line):
             self.pieces.append((float(found[2]), found[1]))
         if found := FAILED.match(line):
@@ -328,16 +339,20 @@ def prepare():
     return parts
 
 
-def unit(*others):
+def unit(*others, all_of_them=True):
     """Unit and integration tests of the workspace, and those in its documentation. `others` run beside them, at the
-    lowest priority; tests of `ALONE` run with no other test beside them."""
+    lowest priority; tests of `ALONE` run with no other test beside them. Unless `all_of_them` run, those are left out
+    that passed before with the same inputs."""
     begin = time.monotonic()
     build_tests = Part("compile the tests", [*CARGO_TEST, "--no-run"]).run()
     if build_tests.failed:
         return build_tests
     programs = sorted(test_programs(), key=lambda part: part.name not in LONGEST)
     alone = [part for part in programs if part.name.split("/")[0] in ALONE]
-    documentation = Part("documentation", [*CARGO_TEST, "--doc", "--no-fail-fast"])
+    documentation = Part("documentation", [*CARGO_TEST, "--doc", "--no-fail-fast"], inputs=("crates", "Cargo.lock"))
+    if all_of_them:
+        for part in [*programs, documentation]:
+            part.inputs = ()
     tests = [*[part for part in programs if part not in alone], documentation]
     # The others take lanes of their own: they must not be what everybody waits for at the end.
     computing = started(others, len(others))
@@ -352,6 +367,7 @@ def unit(*others):
         whole.skipped += part.skipped
         whole.failures += part.failures
         whole.again += part.again
+        whole.unchanged += bool(part.passed_before)
         whole.pieces.append((part.seconds, part.name))
         whole.cpu_s += part.cpu_s
     whole.pieces.append((build_tests.seconds, build_tests.name))
@@ -381,17 +397,45 @@ def again(parts):
             part.failed, part.failures = retried.failed, retried.failures
 
 
-def test_programs():
-    """The test programs that cargo has built, each to be run in its crate's folder as cargo does."""
+def built():
+    """What cargo has built for the tests: path, folder of the crate, name and kind of the target, whether it is a test."""
     said = subprocess.run([*CARGO_TEST, "--no-run", "--message-format=json"], cwd=ROOT, check=True,
                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
     for message in map(json.loads, said.splitlines()):
-        if message.get("executable") and message["profile"]["test"]:
-            folder = os.path.dirname(message["manifest_path"])
+        if message.get("executable"):
             target = message["target"]
-            inside = "unit" if target["kind"][0] in ("lib", "bin") else target["name"]
-            yield Part(f"{os.path.basename(folder)}/{inside}",
-                       [message["executable"], "--show-output"], folder=folder, limit_s=PROGRAM_LIMIT_S)
+            yield (message["executable"], os.path.dirname(message["manifest_path"]), target["name"], target["kind"][0],
+                   message["profile"]["test"])
+
+
+def sources_of(folder):
+    """The files that tests of a crate may read."""
+    inside = os.path.relpath(folder, ROOT)
+    text = ""
+    for path in glob.glob(os.path.join(folder, "**/*.rs"), recursive=True):
+        with open(path, encoding="utf-8") as file:
+            text += file.read()
+    if '"../../.."' in text:
+        return (".",)
+    crates_read = sorted(name for name in glob.glob("crates/*/*", root_dir=ROOT)
+                         if f"../{os.path.basename(name)}/" in text)
+    return (inside, *crates_read, *(name for name in DATA if f"../{name}/" in text or f"../{name}\"" in text))
+
+
+def test_programs():
+    """The test programs that cargo has built, each to be run in its crate's folder as cargo does."""
+    every = list(built())
+    programs = {path: folder for path, folder, _, _, is_test in every if not is_test}
+    for path, folder, name, kind, is_test in every:
+        if not is_test:
+            continue
+        short = os.path.basename(folder)
+        # Programs of tools start one another.
+        is_tool = "/crates/tools/" in f"{folder}/"
+        started_ones = tuple(sorted(p for p, of in programs.items() if is_tool or of == folder))
+        yield Part(f"{short}/{'unit' if kind in ('lib', 'bin') else name}", [path, "--show-output"], folder=folder,
+                   limit_s=PROGRAM_LIMIT_S, inputs=() if short in ALWAYS else sources_of(folder),
+                   programs=(path, *started_ones))
 
 
 def check(what, inputs=()):
@@ -445,6 +489,14 @@ def end_to_end(words):
     return Part("end-to-end tests", [sys.executable, os.path.join(ROOT, "scripts/e2e"), *words])
 
 
+def end_to_end_inputs():
+    """A digest of what decides the end-to-end tests: the built programs, and every file but Rust's and documents."""
+    release = os.path.join(ROOT, "target/release")
+    programs = sorted(path for path in glob.glob(f"{release}/*") + glob.glob(f"{release}/examples/*")
+                      if os.path.isfile(path) and not path.endswith(".d"))
+    return digest(("crates/runtime/c/include", "demos", "dev", "native", "packaging", "python", "scripts"), programs)
+
+
 def everything():
     """All parts. What only computes runs side by side, what measures time runs alone."""
     begin = time.monotonic()
@@ -452,10 +504,12 @@ def everything():
     # They wait for nothing and measure nothing: they take the time in which tests wait.
     computing = [low_priority(part) for part in (check("miri-lib", FLOW), check("loom", FLOW), aarch64(), pages(),
                                                    browser(PAGES), python(inputs=PYTHON))]
-    parts += [unit(*computing), *computing]
+    parts += [unit(*computing, all_of_them=False), *computing]
     words = []
     if minutes := os.environ.get("ONBEAT_TEST_MINUTES"):
         words = ["--within", str(max(0, float(minutes) * 60 - (time.monotonic() - begin)))]
+    if not RUNS_ALL:
+        words += ["--inputs", end_to_end_inputs()]
     parts.append(end_to_end(words).run())
     return parts
 
@@ -523,6 +577,9 @@ def summarize(parts, elapsed):
     for part in parts:
         if part.passed_before:
             print(f"UNCHANGED {part.name}: passed on {part.passed_before} with the same inputs")
+        if part.unchanged:
+            print(f"UNCHANGED {part.name}: {part.unchanged} passed before with the same inputs (ONBEAT_TEST_ALL=1 runs"
+                  " them, too)")
     for part in parts:
         for reason in part.skipped:
             print(f"SKIPPED  {reason}")

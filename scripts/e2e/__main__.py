@@ -1,7 +1,7 @@
 """End-to-end tests: applications that know their own timing, recorded, modelled, shaped, compared.
 
 usage: ./dev test e2e [--keep DIR] [--all] [--one-at-a-time] [--with-foreign]
-                      [--within SECONDS] [NAME ...]
+                      [--within SECONDS] [--inputs DIGEST] [NAME ...]
 
 NAME is a subject (observe, patterns, flow, link, late, shaper, shape, gate, faults, interrupted), a test's name or a part of
 it. Needs target/release/onbeat and the environments of ./dev ros-env. A test that needs what is not
@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 from registry import PLACES, TESTS, choose
-from runner import Interrupted, Runner
+from runner import Interrupted, Runner, stamp_of
 import tests  # registers them
 
 
@@ -33,6 +33,8 @@ def arguments():
                         help="run another ROS 2 application beside the tests")
     parser.add_argument("--within", metavar="SECONDS", type=float,
                         help="after so many seconds begin no other test; those left are skipped")
+    parser.add_argument("--inputs", metavar="DIGEST",
+                        help="leave out tests that passed before with the same digest of their inputs")
     parser.add_argument("names", nargs="*", metavar="NAME")
     return parser.parse_args()
 
@@ -50,6 +52,14 @@ def shortened(names):
     return ", ".join(names) if len(names) <= 10 else f"{names[0]} ... {names[-1]} ({len(names)} tests)"
 
 
+def changed(tests_, inputs):
+    """The tests that have not passed with these inputs; says how many have."""
+    found = [test for test in tests_ if not stamp_of(test.name, inputs).read()]
+    if len(found) < len(tests_):
+        print(f"UNCHANGED {len(tests_) - len(found)} tests that passed before with the same inputs", flush=True)
+    return found
+
+
 def main():
     """Runs the tests that the command line chooses."""
     args = arguments()
@@ -63,6 +73,8 @@ def main():
             note = f" (left out: {test.left_out})" if test.left_out else ""
             print(f"{test.subject:8} {test.name:60} {test.description}{note}")
         return 0
+    if args.inputs:
+        chosen = changed(chosen, args.inputs)
     for reason, names in by_reason(left_out):
         print(f"LEFT OUT {shortened(names)}: {reason} (--all runs them)")
     places = 1 if args.one_at_a_time else PLACES
@@ -70,7 +82,7 @@ def main():
         work = os.path.abspath(args.keep or temporary)
         os.makedirs(work, exist_ok=True)
         try:
-            good = Runner(work, places, args.with_foreign, args.within).run(chosen)
+            good = Runner(work, places, args.with_foreign, args.within, args.inputs).run(chosen)
         except Interrupted as reason:
             print(f"e2e: interrupted by {reason}; everything that the tests started has ended",
                   file=sys.stderr)

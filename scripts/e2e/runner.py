@@ -4,6 +4,7 @@ import os
 import select
 import signal
 import subprocess
+import sys
 import time
 import traceback
 from dataclasses import dataclass, field
@@ -13,6 +14,9 @@ from harness import Harness
 from registry import PLACES, Mismatch, Skip, Test
 from supervise import Supervisor, Worker, end_descendants, reap
 
+sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from stamp import Stamp  # noqa: E402  pylint: disable=wrong-import-position
+
 # A machine that others use too can spoil any single run: the timing of a test has to come out in
 # one of so many attempts. What went wrong before is printed all the same.
 ATTEMPTS = 3
@@ -20,6 +24,11 @@ ATTEMPTS = 3
 LIMIT_S = 300
 # So many tests are named in the line of the slowest.
 SLOWEST = 8
+
+
+def stamp_of(name, inputs):
+    """The stamp of a test that passed with these inputs."""
+    return Stamp(f"e2e {name}", inputs)
 
 
 def attempt(test, work, domain):
@@ -78,10 +87,12 @@ class Interrupted(Exception):
 class Runner:
     """Runs tests, as many side by side as there are places."""
 
-    def __init__(self, work, places=PLACES, with_foreign=False, within_s=None):
+    def __init__(self, work, places=PLACES, with_foreign=False, within_s=None, inputs=None):
         self.work, self.places = work, places
         # After so many seconds no other test begins; None: there is no limit.
         self.within_s = within_s
+        # A digest of the tests' inputs, with which stamps of passed tests are written; None: none are.
+        self.inputs = inputs
         self.supervisor = Supervisor()
         self.running, self.started = [], 0
         self.summary = Summary()
@@ -175,6 +186,8 @@ class Runner:
             print(f"SKIPPED  {name}: {result['skipped']}", flush=True)
         elif not wrong:
             self.summary.passed.append(name)
+            if self.inputs and done.number == 1:
+                stamp_of(name, self.inputs).write()
             print(f"ok       {name} ({', '.join([f'{seconds:.0f} s', f'{cpu_s:.1f} s of CPU', *figures])})", flush=True)
         else:
             last = done.number == ATTEMPTS

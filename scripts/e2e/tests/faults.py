@@ -93,7 +93,7 @@ def restored_after(harness, name, end, *words):
 
 
 @test(group=SHAPERS)
-def shape_restores_after_sigterm(harness):
+def shape_restores_threads_after_sigterm(harness):
     """After SIGTERM onbeat puts every thread back and the application runs on."""
     def end(onbeat):
         onbeat.send_signal(signal.SIGTERM)
@@ -102,7 +102,7 @@ def shape_restores_after_sigterm(harness):
 
 
 @test(group=SHAPERS)
-def shape_restores_after_sigkill(harness):
+def shape_restores_threads_after_sigkill(harness):
     """After SIGKILL onbeat's guard puts every thread back and the application runs on.
 
     The process that publishes diagnostics was killed before, and its successor stopped: shaping goes on, and

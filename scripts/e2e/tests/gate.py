@@ -97,7 +97,7 @@ def holders(harness):
 
 
 @test(group=SHAPERS)
-def shape_leaves_a_second_instance_alone(harness):
+def shape_does_not_shape_a_second_instance_of_a_node(harness):
     """A node runs twice: onbeat reports the second process and does not change it until the first one ends."""
     plan = harness.file("twice.yaml")
     with open(plan, "w", encoding="utf-8") as file:

@@ -63,7 +63,7 @@ def session(harness, name):
 
 
 @test
-def lttng_and_onbeat(harness):
+def lttng_and_onbeat_give_equal_models_of_one_run(harness):
     """SYN, recorded by LTTng and onbeat at once: equal callbacks, edges, chains, counts and latencies."""
     library = provider(harness, "kilted")
     native = os.path.join(harness.native("kilted"), "syn")

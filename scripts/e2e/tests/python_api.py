@@ -61,7 +61,7 @@ def run(harness, *words):
 
 
 @test(places=WAITING_TEST)
-def python_api_pytest(harness):
+def python_api_pytest_plugin_fails_a_test_that_exceeds_a_limit(harness):
     """A user's pytest records an application without root; its model is that of the truth, and a limit fails."""
     truth, work = harness.new_file("pytest.truth.json"), harness.file("pytest_work")
     command = [harness.python("kilted"), CASES, "same-name", "--quiet", "--truth", truth]
@@ -78,7 +78,7 @@ def python_api_pytest(harness):
 
 
 @test(places=WAITING_TEST)
-def python_api_attach(harness):
+def python_api_records_a_running_program_while_its_block_runs(harness):
     """`with onbeat.record(...)` attaches to what runs, and records the time of its block."""
     truth, trace = harness.new_file("attach.truth.json"), harness.file("attach.trace")
     shutil.rmtree(trace, ignore_errors=True)

@@ -153,7 +153,7 @@ def ask(process, path, **order):
 
 
 @test(places=TIMED_TEST)
-def replay_knows_the_bitrate_and_the_mode_of_a_can_controller(harness):
+def replay_reads_the_bitrate_and_refuses_a_can_controller_that_cannot_send(harness):
     """A controller's bitrate gives the bus load, listen-only and down are refused; orders step through frames"""
     name, path, count = controller(), harness.file("controller.log"), 1000
     candump(path, count)

@@ -102,7 +102,7 @@ def shifts(found):
 
 
 @test(places=COMPUTING_TEST)
-def compare_parking_changed(harness):
+def compare_finds_each_change_of_a_localiser_and_no_other(harness):
     """A localiser whose poses are 1 ms later, 1 % off in x and each 100th missing: each is found, no other change"""
     recording, before = harness.file("drive.mcap"), harness.file("before.mcap")
     poses = drive(harness, recording)

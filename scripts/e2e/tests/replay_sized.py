@@ -20,7 +20,7 @@ def run(words, code):
 
 
 @test
-def replay_takes_the_buffer_that_the_recording_needs(harness):
+def replay_chooses_the_buffer_size_that_a_recording_needs(harness):
     """The buffer takes what the recording needs, within its memory. One that is too small is reported before playing"""
     path = harness.file("sized.log")
     frames = candump(path, 20_000)

@@ -148,7 +148,7 @@ def shape_lets_one_event_into_each_cycle(harness):
 
 
 @test(group=SHAPERS)
-def shape_refuses_in_one_line_and_changes_nothing(harness):
+def shape_without_root_or_application_fails_in_one_line_and_changes_nothing(harness):
     """Without root, or without the application, shape prints one line and changes nothing."""
     chain = Chain(harness, "shape_refuses")
     plan = chain.plan("--strategy", "bands", "--bands", "1")

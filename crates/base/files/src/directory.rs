@@ -64,7 +64,7 @@ pub struct Owner {
 pub struct Meta {
     pub uid: u32,
     pub gid: u32,
-    /// The permission bits: the lower twelve bits of the mode.
+    /// The permission bits of the file or directory: the lower twelve bits of its mode.
     pub mode: u32,
     pub is_file: bool,
 }
@@ -84,8 +84,8 @@ impl Meta {
         })
     }
 
-    /// Fails with *permission denied* unless the file belongs to this user and no other user may write to the
-    /// file.
+    /// Fails with *permission denied* unless the file belongs to the user of this process and no
+    /// other user may write to the file.
     pub fn is_private(&self) -> io::Result<()> {
         if self.uid == rustix::process::geteuid().as_raw() && !self.others_may_write() {
             return Ok(());
@@ -100,8 +100,8 @@ impl Meta {
     }
 }
 
-/// A directory that is held open. Names are looked up in this directory, even if its path now leads to
-/// another one.
+/// An open directory. Its methods look up names in this directory, even if its path now leads to
+/// another directory.
 #[derive(Debug)]
 pub struct Directory {
     fd: OwnedFd,
@@ -166,8 +166,8 @@ impl Directory {
         above.make_below(name, path, uid, 0o777)
     }
 
-    /// Makes the directory `name` in this one, like [`Directory::make`]. `path` is for messages, `uid` must
-    /// own the new directory, and the umask reduces `mode`.
+    /// Makes the directory `name` in this directory, like [`Directory::make`]. `path` is for
+    /// messages, `uid` must own the new directory, and the umask reduces `mode`.
     pub(crate) fn make_below(
         &self,
         name: &OsStr,

@@ -7,7 +7,6 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// The permission bit of a directory in which only a file's owner may rename the file.
 const STICKY: u32 = 0o1000;
 
 impl Directory {

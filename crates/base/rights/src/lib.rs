@@ -16,15 +16,15 @@ pub use caps::Capability;
 use caps::{CapSet, CapsHashSet};
 use std::io;
 
-/// The capabilities that root keeps in every command. Without them, root could not read a user's trace, but
-/// could still overwrite every file that root owns.
+/// The capabilities that a command keeps if root runs it. Root needs them to read a user's trace.
+/// To give them up would gain little, because root could still overwrite every file that root owns.
 const FILES_OF_ROOT: [Capability; 2] = [
     Capability::CAP_DAC_OVERRIDE,
     Capability::CAP_DAC_READ_SEARCH,
 ];
 
-/// Returns whether this program has rights that its caller does not have (file capabilities). Environment
-/// variables that name a file, a library or a program must not be trusted then.
+/// Returns whether this program has rights that its caller does not have (file capabilities).
+/// onbeat must then not trust environment variables that name a file, a library or a program.
 pub fn is_elevated() -> bool {
     // SAFETY: the call only reads a value that the kernel gave this process.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }

@@ -40,8 +40,9 @@ fn chance_of_at_most(hits: u64, all: u64, p: f64) -> f64 {
     checked_beta_reg(no, yes, 1.0 - p).unwrap_or(1.0)
 }
 
-/// Returns how many executions without a hit (an execution with the property) are needed to show, with this
-/// confidence, that at most `share` of all executions are hits.
+/// Returns how many executions without a hit are needed to show, with this confidence, that at most
+/// `share` of all executions are hits. A hit is an execution with a certain property, for example a
+/// late one.
 pub fn enough(share: f64, confidence: f64) -> u64 {
     if share >= 1.0 || confidence <= 0.0 {
         return 1;
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn enough_is_the_smallest_sufficient_count() {
+    fn enough_returns_the_smallest_sufficient_number_of_executions() {
         assert_eq!((enough(0.001, 0.95), enough(0.01, 0.95)), (2995, 299));
         assert_eq!((enough(0.5, 0.75), enough(1.0, 0.95)), (2, 1));
         for share in [0.5, 0.1, 0.01, 0.001] {
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn chances_match_tables_of_normal_and_student_distributions() {
+    fn probabilities_match_tables_of_normal_and_student_distributions() {
         for (t, freedom, expected) in [
             (2.228, 10.0, 0.025),
             (4.604, 4.0, 0.005),

@@ -1,8 +1,7 @@
 //! Cycles that repeat forever, and the position of an instant in them.
 
-/// A repeating interval of a fixed period. One cycle begins at the origin and has number 0.
-///
-/// Cycles also exist before the origin, and have negative numbers.
+/// The division of time into cycles of a fixed period. Cycle 0 begins at the origin. Cycles before
+/// the origin have negative numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cycle {
     period_ns: u64,
@@ -14,7 +13,8 @@ pub struct Cycle {
 pub struct Position {
     /// The number of the cycle that contains the instant. Cycles before the origin have negative numbers.
     pub cycle: i64,
-    /// The time from the start of that cycle to the instant, in ns. It is less than the period.
+    /// The time from the start of the cycle that contains the instant to the instant, in ns. It is
+    /// less than the period.
     pub offset_ns: u64,
 }
 
@@ -108,8 +108,8 @@ impl Cycle {
         limited(at_ns.into() - self.start(cycle))
     }
 
-    /// Returns how late an event is that should happen once per cycle, in ns. A negative result means early.
-    /// The lateness is measured from the nearest start of a cycle and is at most half a period.
+    /// Returns how far an event is from the nearest start of a cycle, in ns. A negative result
+    /// means that the event is early. The distance is at most half a period.
     pub fn deviation_ns(&self, at_ns: impl Into<i128>) -> i64 {
         let offset_ns = self.offset_ns(at_ns);
         if offset_ns > self.period_ns / 2 {
@@ -139,7 +139,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn a_position_equals_the_result_of_counting_ticks(period in 1u64..20, origin in -60i64..60, at in -60i64..60) {
+        fn the_position_in_a_cycle_equals_a_count_of_ticks(period in 1u64..20, origin in -60i64..60, at in -60i64..60) {
             let cycle = Cycle::new(period, origin).unwrap();
             let (mut index, mut offset) = (0i64, 0u64);
             for _ in origin..at {
@@ -162,7 +162,7 @@ mod tests {
         }
 
         #[test]
-        fn a_deviation_is_from_the_nearest_start(period in 1u64..20, origin in -60i64..60, at in -60i64..60) {
+        fn a_deviation_is_measured_from_the_nearest_start_of_a_cycle(period in 1u64..20, origin in -60i64..60, at in -60i64..60) {
             let cycle = Cycle::new(period, origin).unwrap();
             let nearest = (-200..200)
                 .map(|k| at - (origin + k * period as i64))

@@ -2,8 +2,8 @@
 
 const KEPT: usize = 128;
 
-/// A lead time that follows measured delays: it covers a share of the last 128 delays, between a floor and a
-/// cap.
+/// The time by which an action begins early, to make up for its delay. It covers a share of the
+/// last 128 measured delays and stays between a floor and a cap.
 ///
 /// Real-time safe: the value takes 0.5 KiB, does not allocate, and sorts 128 numbers for each delay.
 #[derive(Debug, Clone)]
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outlier_is_forgotten_after_enough_other_delays() {
+    fn a_lead_forgets_an_outlier_after_enough_other_delays() {
         let mut lead = Lead::new(1000, 50, (0, 500));
         lead.record(u64::MAX);
         assert_eq!(lead.ns(), 500);

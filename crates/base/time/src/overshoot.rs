@@ -5,11 +5,14 @@
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum Overshoot {
-    /// The output leaves in the next slot, although this slot belongs to a later execution.
+    /// An output that misses its last slot leaves in the next slot, although this slot belongs to a
+    /// later execution.
     #[default]
     Carry,
-    /// The output is discarded and reported. Later outputs leave in their own cycles again.
+    /// An output that misses its last slot is discarded and reported. Later outputs leave in their
+    /// own cycles again.
     Drop,
-    /// The output leaves at once, and shaping ends. The application goes on without shaping.
+    /// An output that misses its last slot leaves at once, and shaping ends. The application goes
+    /// on without shaping.
     Stop,
 }

@@ -53,8 +53,9 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// Returns a number that grows by one from each opening to the next, or `None` before cycle 0.
-    /// `slots` is the number of slots per cycle. The slots must be in order and must not overlap.
+    /// Returns the number of this opening among all openings from cycle 0 on, or `None` before
+    /// cycle 0. `slots` is the number of slots per cycle. The slots must be in order and must not
+    /// overlap.
     pub fn number(&self, slots: usize) -> Option<u64> {
         let before = u64::try_from(self.cycle).ok()?.checked_mul(slots as u64)?;
         before.checked_add(self.slot as u64)

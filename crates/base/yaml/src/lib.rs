@@ -9,8 +9,8 @@ use serde::Serialize;
 /// A list that is written on one line of YAML, such as `[1, 2]`.
 pub use serde_saphyr::FlowSeq;
 
-/// The size in bytes of the longest file that is read. The file of a large system has a hundredth of this
-/// size.
+/// The size in bytes of the longest YAML file that onbeat reads. The file of a large system has a
+/// hundredth of this size.
 pub const MAX_BYTES: usize = 1 << 20;
 
 #[allow(missing_docs)] // The messages say the rest.
@@ -24,11 +24,12 @@ pub enum YamlError {
     NotText { at: usize },
     #[error("{said}")]
     Content {
-        /// The number of the wrong line, or `None` if it is unknown. The first line has number 1.
+        /// The number of the line in which the YAML text is wrong, or `None` if it is unknown. The
+        /// first line has number 1.
         at: Option<u64>,
         /// The message of the YAML parser, on one line. It can contain words of the file.
         said: String,
-        /// The text of the wrong line, or `None` if it is unknown.
+        /// The line in which the YAML text is wrong, or `None` if it is unknown.
         there: Option<String>,
     },
 }
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn deep_and_large_texts_are_refused_quickly() {
+    fn deep_and_large_yaml_texts_are_refused_quickly() {
         assert!(matches!(
             fault(&"[".repeat(100_000)),
             YamlError::Content { .. }

@@ -44,25 +44,24 @@ pub const EVERY: usize = 200;
 /// The number of latest executions whose times decide where the bands are placed.
 pub const RECENT: usize = 4 * EVERY;
 
-/// Without a miss rate, the last slot follows the longest of the latest executions. Their number is
-/// this multiple of [`EVERY`].
+/// The number of latest executions, in blocks of [`EVERY`], whose longest one decides where the
+/// last slot begins. Applies to plans without a miss rate.
 const LONGEST_BLOCKS: usize = 10;
 
-/// With a miss rate, the latest executions decide the last slot. Their number is this multiple of
-/// [`EVERY`].
+/// The number of latest executions, in blocks of [`EVERY`], that decide where the last slot begins.
+/// Applies to plans with a miss rate.
 const MISS_BLOCKS: usize = 32;
 
-/// The least share by which moved slots must make the average latency shorter. Otherwise the slots
-/// stay.
+/// The slots move only if this makes the average latency shorter by at least this share.
 pub const LEAST_GAIN: f64 = 0.02;
 
-/// The last [`EVERY`] executions count as another load if slots placed for them alone make their
-/// average latency shorter by at least this share.
+/// The load counts as changed if other slots would make the average latency of the last [`EVERY`]
+/// executions shorter by at least this share.
 pub const CLEAR_GAIN: f64 = 0.1;
 
 const LOWERING_PARTS: u64 = 4;
 
-/// The last slot moves to an earlier time only if the step is at least the slot's start divided by
+/// The last slot moves to an earlier time only if it moves by at least its start time divided by
 /// this number.
 const LEAST_LOWERING_PARTS: u64 = 50;
 
@@ -225,9 +224,9 @@ impl Adapt {
         optimal(&samples, self.slots().len(), &limits).ok()
     }
 
-    /// Returns the share by which the best slot ends make the average latency shorter than the ends
-    /// `kept`. Each half is measured with the ends that are best for the other half, and the
-    /// smaller gain counts. This excludes ends that are better by chance alone.
+    /// Returns the share by which the best slot ends make the average latency shorter than the slot
+    /// ends `kept` do. Each half is measured with the ends that are best for the other half, and
+    /// the smaller gain counts. This excludes ends that are better only by chance.
     fn gain_of(&self, halves: (Samples, Samples), kept: &[u64], start_ns: u64) -> f64 {
         let (first, second) = halves;
         let of = |placed: &Samples, of: &Samples| {

@@ -39,8 +39,8 @@ pub(crate) fn sentences(
     }
     if !plan.inputs.is_empty() {
         lines.push(format!(
-            "Inputs come at least once per cycle. They are let in within {} of its start, and the first callback \
-             starts within {} after that. Latency counts from when the input is let in.",
+            "Inputs come at least once per cycle. They are let in within {} of the cycle's start, and the first \
+             callback starts within {} after that. Latency counts from when the input is let in.",
             Ms(times.let_in_ns),
             Ms(times.input_delay_ns)
         ));
@@ -55,8 +55,8 @@ pub(crate) fn sentences(
     lines
 }
 
-/// The thesis (end of chapter 4) discards the *execution* that overshoots. Its application can do
-/// so because it cooperates with its scheduler.
+/// The thesis (end of chapter 4) discards the *execution* that overshoots. The application of the
+/// thesis can do so because it cooperates with its scheduler.
 const CANNOT_END: &str = "With `drop` a late output is discarded, but its execution runs on to its end. A callback \
     of rclcpp, rclpy or another executor cannot be ended from outside. Only an application that knows its scheduler can \
     end it.";
@@ -92,7 +92,7 @@ fn measured(scope: &Scope<'_>, promises: &Promises) -> Vec<String> {
     let lost: u64 = scope.chains.iter().map(|c| c.figures.lost).sum();
     if lost > 0 {
         lines.push(format!(
-            "{} more were lost on the way and count in no figure.",
+            "{} more did not reach the output, because an item was lost, and count in no figure.",
             count(lost as usize, "execution")
         ));
     }

@@ -39,7 +39,7 @@ const MAX_CANDIDATES: usize = 4_000_000;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Samples {
     values: Vec<u64>,
-    /// For each value, the number of samples that are at most as large.
+    /// The number of samples that are not larger than the value with the same index.
     up_to: Vec<u64>,
 }
 
@@ -150,9 +150,9 @@ impl Samples {
 }
 
 /// The constraints on the slots' ends x_1 < ... < x_k (thesis, sections 4.3.3 and 4.4.1).
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Constraints {
-    /// The length of a slot, in ns.
     pub slot_ns: u64,
     /// The time from the measured worst case to the start of the last slot, in ns.
     pub epsilon_ns: u64,
@@ -292,8 +292,8 @@ pub fn optimal(
     }
 }
 
-/// Returns the ends that a best placement chooses from if the slots may have any distances. These
-/// are the samples in range, the earliest end and the last one.
+/// Returns the slot ends from which a best placement chooses if the slots may have any distances.
+/// These ends are the samples in range, the earliest possible end, and the end of the last slot.
 fn anchors(samples: &Samples, frame: &Frame) -> Vec<u64> {
     let inside = |x: &u64| (frame.first..=frame.last - frame.least).contains(x);
     let mut places: Vec<u64> = [frame.first].into_iter().filter(inside).collect();

@@ -97,8 +97,8 @@ impl<'m> Beside<'m> {
             .fold(0, u64::saturating_add)
     }
 
-    /// Returns by how many ns the other plans' callbacks can delay work that takes `alone_ns`
-    /// without them. Returns `None` if no bound below a cycle exists.
+    /// Returns the longest time, in ns, by which callbacks of the other plans can delay work that
+    /// takes `alone_ns` without them. Returns `None` if no bound below a cycle exists.
     pub(crate) fn wait_ns(
         &self,
         cpus: &BTreeSet<u16>,
@@ -122,8 +122,8 @@ pub(crate) fn lowest_priority(plans: &[Plan], is_ours: impl Fn(u16) -> bool) -> 
     here.map(|s| s.priority).min()
 }
 
-/// Returns the highest priority with which a chain does not disturb these plans. The chain's
-/// outputs run one priority above the chain, and its feeders one priority below it.
+/// Returns the highest priority at which a new chain does not disturb `plans`. The chain's outputs
+/// run one priority above the chain, and its feeders one priority below it.
 #[must_use]
 pub fn priority_beside(plans: &[Plan]) -> Option<u8> {
     lowest_priority(plans, |_| true).map(|p| p.saturating_sub(2).max(1))

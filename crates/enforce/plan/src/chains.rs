@@ -103,8 +103,8 @@ fn options(ends: &Ends) -> Vec<(&'static str, String)> {
         .collect()
 }
 
-/// Returns a text for each way: the first callback or topic that is on no other way. If a way has
-/// none, the text lists all callbacks of this way.
+/// Returns a text for each path between the two ends: the first callback or topic that is on no
+/// other path. If a path has none, the text lists all callbacks of this path.
 fn differences(ways: &[Way]) -> Vec<String> {
     let on = |way: &Way| {
         let callbacks = way.callbacks.iter();

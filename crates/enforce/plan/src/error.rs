@@ -26,8 +26,8 @@ pub enum PlanError {
     Cut(#[from] CutError),
     #[error("{} chains lead from the one end that you name to the other. Choose one with --through: {}", differ.len(), names(differ))]
     SeveralWays {
-        /// For each part, a callback or topic that is on no other part. If a part has none, all its
-        /// callbacks.
+        /// For each path between the two ends, a callback or topic that is on no other path. If a
+        /// path has none, all callbacks of this path.
         differ: Vec<String>,
     },
     #[error("these {callbacks} callbacks are a part of a chain, but the model has only the latency of the whole chain. Make the model again from its traces with 'onbeat model TRACE{}'.", quoted(options))]
@@ -43,8 +43,6 @@ pub enum PlanError {
     Shut { callback: String, server: String },
     #[error("--priority {asked} is too high: the other plan reserves no time for this chain, so its own servers must run first. Choose {most} or lower.")]
     Behind { asked: u8, most: u8 },
-    /// The strategy promises slots. With `--beside`, these slots could meet the slots of the other
-    /// plan at any phase.
     #[error("--beside does not work with {strategy}, because its slots would meet those of the other plan at any phase. Choose fifo or a strategy that holds outputs back.")]
     BesideStrategy { strategy: &'static str },
     #[error(
@@ -70,7 +68,6 @@ pub enum PlanError {
     Unknown {
         option: &'static str,
         asked: String,
-        /// The text `the model` or `the plan`, which says where onbeat searched for the name.
         place: &'static str,
     },
     #[error("node '{}' publishes '{}' and takes it too. If the topic is held back, the node gets only its own messages. Plan with --design async, or end the chain at an earlier callback (--to).", name(node), name(topic))]
@@ -97,12 +94,9 @@ pub enum PlanError {
     },
     #[error("the chain does not fit into its period: {what} need {need}, and the cycle leaves {have}. Other callbacks on the chain's executors take {added} of this time ({}). Give the chain's callbacks executors of their own, or measure again under --strategy fifo.", names(others))]
     SharedTooLong {
-        /// The thing that takes too long, as a noun in the plural, for example `executions of the
-        /// chain`.
         what: String,
         need: Ms,
         have: Ms,
-        /// The time within `need` that other callbacks take.
         added: Ms,
         others: Vec<String>,
     },
@@ -123,8 +117,6 @@ pub enum PlanError {
     },
     #[error("the chain does not fit into its period: {what} need {need}, and the cycle leaves {have}. Its slowest execution took {slowest}; 99 % took at most {usual}. {remedy}")]
     TooLong {
-        /// The thing that takes too long, as a noun in the plural, for example `executions of the
-        /// chain`.
         what: String,
         need: Ms,
         have: Ms,
@@ -133,12 +125,7 @@ pub enum PlanError {
         remedy: String,
     },
     #[error("CPU {cpu} would be busy for {:.1} % of the time in the worst case ({parts}). Bind some of these to another CPU with --cpu.", share * 100.0)]
-    Utilisation {
-        cpu: u16,
-        /// The share of the CPU that the plan would use; 1 is all.
-        share: f64,
-        parts: String,
-    },
+    Utilisation { cpu: u16, share: f64, parts: String },
     #[error("chain '{}' publishes nothing at its end, so it has no output to hold back. Use --strategy fifo, server-per-callback or server-per-chain.", name(chain))]
     NoOutput { chain: String },
     #[error(
@@ -168,8 +155,8 @@ pub enum PlanError {
 }
 
 impl PlanError {
-    /// Reports whether the chain is too long for its cycle or its CPU, so that a plan without the
-    /// slowest executions may fit.
+    /// Reports whether the error is that the chain is too long for its cycle or its CPU. A plan
+    /// without the slowest executions may then fit.
     pub(crate) fn is_about_length(&self) -> bool {
         matches!(
             self,

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Group<'m> {
-    /// The callbacks of an executor, by its index in the model.
+    /// The callbacks of the executor with this index in the model.
     Executor(usize),
     /// The callbacks of a node. Used if the model does not show which executor runs them.
     Node(&'m str),
@@ -22,7 +22,7 @@ pub(crate) struct Executors<'m> {
     of: BTreeMap<&'m str, usize>,
 }
 
-/// A callback outside the planned chains that runs on the threads of their executors.
+/// A callback outside the planned chains that runs on threads of the chains' executors.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Other<'m> {
     pub(crate) callback: &'m Callback,
@@ -39,8 +39,8 @@ impl Other<'_> {
         self.callback.figures.exec_ns.max()
     }
 
-    /// Returns the time between two starts in ns: the period, or else the median. It is `None`
-    /// after a single start.
+    /// Returns the usual time between two starts of the callback, in ns: the period if it has one,
+    /// or else the median. Returns `None` after a single start.
     fn gap_ns(&self) -> Option<u64> {
         let between = &self.callback.figures.interarrival_ns;
         let typical = || (between.count() > 0).then(|| between.quantile(0.5));
@@ -48,16 +48,16 @@ impl Other<'_> {
         gap.filter(|&gap| gap > 0)
     }
 
-    /// Returns the most time that this callback takes in a slot that opens once per cycle. The slot
-    /// serves all executions that became ready since the slot's last end, and one that was left
-    /// over from before.
+    /// Returns the longest time, in ns, that this callback takes in a slot that opens once per
+    /// cycle. The slot serves all executions that became ready since the slot's last end, and one
+    /// that was left over from before.
     pub(crate) fn in_cycle_ns(&self, cycle_ns: u64) -> u64 {
         let times = self.gap_ns().map_or(1, |gap| cycle_ns.div_ceil(gap) + 1);
         self.worst_ns().saturating_mul(times)
     }
 
-    /// Returns the most time that this callback takes within any interval of `length_ns` (the
-    /// request bound of periodic work).
+    /// Returns the longest time, in ns, that this callback takes within any interval of `length_ns`
+    /// (the request bound of periodic work).
     pub(crate) fn within_ns(&self, length_ns: u64) -> u64 {
         let times = self.gap_ns().map_or(1, |gap| length_ns / gap + 1);
         self.worst_ns().saturating_mul(times)
@@ -135,8 +135,8 @@ impl<'m> Executors<'m> {
             .collect()
     }
 
-    /// Returns how much longer the chains wait for other callbacks than when they were measured, in
-    /// ns, or `None` if no bound below a cycle exists.
+    /// Returns how much longer, in ns, the chains can wait for other callbacks than in the
+    /// measurement. Returns `None` if no bound below a cycle exists.
     ///
     /// Under the plan all threads of a CPU have one priority, so callbacks that ran beside the
     /// chain may now run before it. The measured latencies already contain this wait in two cases.
@@ -172,8 +172,7 @@ impl<'m> Executors<'m> {
     /// The result is the measured delay plus an execution time: the longest 99th percentile of the
     /// other callbacks. Timers start with another phase in each start of the application, so a
     /// callback that ran just behind the release may run just before it. Delays of a cycle or more
-    /// do not count, because releases were left out there. This happens at the program's start, for
-    /// example.
+    /// do not count. In such a delay, for example at the program's start, releases were left out.
     pub(crate) fn start_delay_ns(
         &self,
         (origin, cpu): Placed<'m>,
@@ -199,8 +198,8 @@ impl<'m> Executors<'m> {
         Some(measured.saturating_add(longest))
     }
 
-    /// Reports whether the measured latencies contain the time that the threads of this CPU wait
-    /// for one another.
+    /// Reports whether the measured latencies already contain the time for which the threads of CPU
+    /// `cpu` wait for one another.
     fn was_measured(&self, placed: &[Placed<'m>], others: &[Other<'m>], cpu: u16) -> bool {
         let here = || placed.iter().filter(|p| p.1 == cpu);
         let groups: BTreeSet<Group<'m>> = here().map(|p| self.of(p.0)).collect();

@@ -17,16 +17,9 @@ pub enum PlanFault {
     #[error("the plan has schema '{}', but this onbeat reads '{SCHEMA}'. Make the plan again with this version's `onbeat plan`.", name(found))]
     Schema { found: String },
     #[error("'{what}' is empty, but a plan needs an entry there. Fill it in, or make the plan again with `onbeat plan`.")]
-    Empty {
-        /// The name of the empty list, as in the plan file.
-        what: &'static str,
-    },
+    Empty { what: &'static str },
     #[error("the plan's list '{what}' has {count} entries, but onbeat reads at most {MAX_ENTRIES}. Shorten the list.")]
-    TooMany {
-        /// The name of the list with too many entries, as in the plan file.
-        what: &'static str,
-        count: usize,
-    },
+    TooMany { what: &'static str, count: usize },
     #[error(
         "the plan's cycle of {cycle} is out of range. Give a cycle_ms above 0 and up to one hour."
     )]
@@ -41,17 +34,12 @@ pub enum PlanFault {
         "{what} '{}' occurs twice in the plan. Remove or rename one of the two.",
         name(twice)
     )]
-    Twice {
-        /// The kind of thing that has the name: server, output, input or callback.
-        what: &'static str,
-        twice: String,
-    },
+    Twice { what: &'static str, twice: String },
     #[error(
         "the plan gives '{}' priority {priority}, which is out of range. Choose {low} to {high}.",
         name(of)
     )]
     Priority {
-        /// The name of the server with the priority, or the word for the middleware.
         of: String,
         priority: u8,
         low: u8,
@@ -111,22 +99,15 @@ pub enum PlanFault {
     )]
     Held {
         topic: String,
-        /// The mechanism: `republish`, `publisher_thread` or `the throttler`.
+        /// The mechanism that holds the topic back: `republish`, `publisher_thread` or `the
+        /// throttler`.
         hold: &'static str,
-        /// The condition that the held topic must meet.
         must: &'static str,
     },
     #[error("a promise of the plan is impossible: {what}. Correct it, or make the plan again with `onbeat plan`.")]
-    Promise {
-        /// A clause that says which value of the promises is wrong.
-        what: String,
-    },
+    Promise { what: String },
     #[error("CPU {cpu} would be busy for {:.1} % of the time in the worst case, which is more than 100 %. Move a server to another CPU.", share * 100.0)]
-    Utilisation {
-        cpu: u16,
-        /// The share of the CPU that the plan would use; 1 is all.
-        share: f64,
-    },
+    Utilisation { cpu: u16, share: f64 },
 }
 
 /// Shortens a name for messages and removes its control characters.

@@ -21,16 +21,15 @@ pub enum PlanFileError {
     NotText { at: usize },
     #[error("{}{what}", line(*.at))]
     Yaml {
-        /// The line of the mistake, if known.
+        /// The line of the plan file with the mistake, if known.
         at: Option<u64>,
-        /// The message of the YAML reader, which says what is wrong in the file.
         what: String,
     },
     #[error("the plan cannot be written as YAML: {what}")]
     Write { what: String },
     #[error("{}{fault}", line(*.at))]
     Fault {
-        /// The line of the fault, if known.
+        /// The line of the plan file with the fault, if known.
         at: Option<u64>,
         fault: PlanFault,
     },

@@ -31,10 +31,7 @@ pub const LEAST_STARTS: usize = 5;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ProfileError {
     #[error("a miss rate of {rate} is not possible. Choose one above 0 and up to 0.5.")]
-    Rate {
-        /// The miss rate that the user asked for: a share of the executions.
-        rate: f64,
-    },
+    Rate { rate: f64 },
     #[error(
         "the model does not say which start of the application each execution belongs to. Make the model again from its traces."
     )]
@@ -44,38 +41,34 @@ pub enum ProfileError {
         rate: f64,
         starts: usize,
         executions: u64,
-        /// The number of independent executions that the measured ones count as.
         independent: u64,
-        /// The number of starts that would suffice if they were like the measured ones.
         need_starts: u64,
-        /// The number of executions that suffice, in all `need_starts` starts together.
         need_executions: u64,
     },
     #[error("--average needs measurements of {LEAST_STARTS} starts of the application, but the model has {starts}. Record more starts.")]
     FewStarts { starts: usize },
     #[error("no number of bands keeps the average latency within {:.1} % of the unshaped one. The best result is {bands} bands with {:.1} % (upper limit at {:.0} % confidence). Ask for at least that with --average.", asked * 100.0, best * 100.0, CONFIDENCE * 100.0)]
     Average {
-        /// The requested limit: how much longer the average may be than without bands, as a share.
+        /// The requested limit for the growth of the average latency, as a share of the average
+        /// without bands.
         asked: f64,
-        /// The smallest upper limit that any number of bands reaches, as a share.
+        /// The smallest growth of the average latency that a number of bands can promise, as a
+        /// share.
         best: f64,
         bands: usize,
     },
     #[error(transparent)]
     Bands(#[from] BandsError),
     #[error("the tail of the latencies is too heavy for a miss rate of {rate}: the limit would be {limit}. Choose a higher rate.")]
-    Heavy {
-        rate: f64,
-        /// The latency limit that the share `rate` of the executions would miss.
-        limit: Ms,
-    },
+    Heavy { rate: f64, limit: Ms },
 }
 
 /// The measured latencies of a chain, separate for each start of the application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
     values: Vec<u64>,
-    /// For each start: the different values in ascending order, each as its index and its count.
+    /// For each start: the different latencies in ascending order, each as its index in `values`
+    /// and its count.
     starts: Vec<Vec<(usize, u64)>>,
 }
 

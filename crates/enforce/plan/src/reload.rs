@@ -5,8 +5,8 @@ use crate::schema::{Ms, Output, Plan, Server};
 use onbeat_document::text::{shorten, visible};
 use std::fmt;
 
-/// A difference because of which a new plan cannot replace a running one. The values that differ
-/// are fixed when threads are assigned and topics remapped.
+/// A difference that prevents a new plan from replacing the running one. It concerns values that
+/// onbeat fixes when it assigns threads and remaps topics.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Difference {
@@ -16,22 +16,23 @@ pub enum Difference {
     },
     /// The callback whose release begins a cycle differs. The field names the new one.
     Origin(String),
-    /// The chains, their callbacks or their outputs differ.
+    /// The plans have different chains, or their chains have different callbacks or outputs.
     Chains,
-    /// Only one of the plans has this server, or its place in the list differs.
+    /// Only one of the two plans has this server, or the server has another place in the list.
     Server(String),
-    /// The CPU, priority or callbacks of a server differ, or only one plan gives it slots.
+    /// The CPU, priority or callbacks of a server differ, or only one of the plans gives the server
+    /// slots.
     OfServer {
         name: String,
-        /// The property that differs, as the new plan has it.
+        /// The property of the server that differs, with its value in the new plan.
         what: &'static str,
     },
-    /// The held outputs differ: their topics, publishers or servers.
+    /// The plans hold back different outputs, or differ in an output's topic, publisher or server.
     Outputs,
     Inputs,
     /// The plans require different callbacks to have run before shaping begins.
     Callbacks,
-    /// The CPU or priority of the middleware's threads differs.
+    /// The plans give the middleware's threads different CPUs or priorities.
     Middleware,
     Overshoot,
 }
@@ -83,7 +84,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Returns the differences because of which `new` cannot replace `running`, the most general first.
+/// Returns the differences that prevent `new` from replacing `running`, the most general one first.
 /// If the list is empty, the plans differ at most in slots, best cases, promises and texts.
 pub fn differences(running: &Plan, new: &Plan) -> Vec<Difference> {
     let mut found = Vec::new();
@@ -115,7 +116,8 @@ pub fn differences(running: &Plan, new: &Plan) -> Vec<Difference> {
     found
 }
 
-/// Compares two outputs, but not the chain's best case, which changes with each measurement.
+/// Reports whether two outputs are the same. Ignores the chain's best case, which changes with each
+/// measurement.
 fn is_same_output(running: &Output, new: &Output) -> bool {
     let with = |output: &Output| Output {
         earliest_ms: Ms(0),

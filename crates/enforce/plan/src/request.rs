@@ -4,6 +4,7 @@ use crate::schema::{Hold, Overshoot, Plan};
 pub use onbeat_document::cuts::Ends;
 
 /// The strategy for running the chain (thesis, sections 4.1 to 4.5).
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Strategy {
     /// A high SCHED_FIFO priority without slots: the baseline.
@@ -14,19 +15,15 @@ pub enum Strategy {
     ServerPerChain,
     /// Slots for the output that minimise the average latency (Definition 4.3.4, Equation 4.1). One
     /// band is single-band shaping (Definitions 4.3.2 and 4.3.3).
-    Bands(
-        /// The number of bands to place.
-        usize,
-    ),
+    Bands(usize),
     /// The number of bands beyond which more bring little: see [`knee`](crate::bands::knee).
     AutoBands,
-    /// The fewest bands with which the average latency grows by at most this share over the
-    /// unshaped one, at the confidence of [`Profile::fewest`](crate::profile::Profile::fewest).
+    /// The fewest bands with which the average latency is longer than the unshaped one by at most
+    /// this share, at the confidence of [`Profile::fewest`](crate::profile::Profile::fewest).
     Average(f64),
     /// Slots for the output at random places. Only the last slot is placed as in
     /// [`Strategy::Bands`].
     RandomBands {
-        /// The number of bands to place.
         bands: usize,
         /// The seed of the random places. Equal seeds give equal plans.
         seed: u64,
@@ -64,9 +61,9 @@ impl Strategy {
 }
 
 /// A request to let an input through once per cycle.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThrottleRequest {
-    /// The topic that is let through once per cycle.
     pub topic: String,
     /// The node that publishes the topic. `None` stands for its only publisher in the model.
     pub node: Option<String>,
@@ -126,9 +123,9 @@ impl Default for OutputRequest {
 }
 
 /// The request for inputs: which inputs are throttled, and to which cycle.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct InputRequest {
-    /// The inputs that are let through once per cycle.
     pub throttles: Vec<ThrottleRequest>,
     /// The cycle for throttled inputs. `None` stands for the typical time between the first
     /// callback's starts.
@@ -157,7 +154,7 @@ pub struct Request {
     pub beside: Vec<Plan>,
 }
 
-/// The default priority of the chain.
+/// The default priority of a chain's threads.
 pub const DEFAULT_PRIORITY: u8 = 80;
 
 impl Default for Request {

@@ -30,7 +30,6 @@ pub struct Ms(pub u64);
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// The schema of the file, always [`SCHEMA`].
     pub schema: String,
     /// The strategy that made the plan: `fifo`, `server-per-callback`, `server-per-chain`, `bands`,
     /// `random-bands`, `let-per-callback` or `let-per-chain`. It is for readers only: the servers
@@ -44,7 +43,6 @@ pub struct Plan {
     pub origin: String,
     /// The servers. Where slots on one CPU overlap, the higher priority runs.
     pub servers: Vec<Server>,
-    /// The outputs that are held back until a slot of a server opens.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<Output>,
     /// The inputs that are let through once per cycle, for chains that start with an event.
@@ -65,10 +63,10 @@ pub struct Plan {
 }
 
 /// A chain that the plan shapes.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChainRef {
-    /// The id of the chain in the model.
     pub id: String,
     /// The readable name in the model: *FrontLidarDriver -> BehaviorPlanner via ParkingPlanner*. It
     /// is for readers only, and empty in older files.
@@ -90,10 +88,10 @@ impl ChainRef {
 }
 
 /// A rule for one callback of a server.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CallbackRule {
-    /// The id of the callback, as in its server.
     pub id: String,
     /// Makes shaping wait until the callback has run. An optional callback is shaped too once it
     /// runs.
@@ -121,8 +119,8 @@ pub struct Server {
     /// The name, unique in the plan: `gamma`, `delta`, `gamma-0`, ...
     pub name: String,
     pub cpu: u16,
-    /// The real-time priority of its threads, 1 to [`MAX_PRIORITY`]. 0 stands for normal threads
-    /// (SCHED_OTHER), which run when no other server's threads do.
+    /// The real-time priority of the server's threads, 1 to [`MAX_PRIORITY`]. 0 stands for normal
+    /// threads (SCHED_OTHER), which run when no thread of another server runs.
     pub priority: u8,
     /// The slots within the cycle, ascending, without overlap. An end may lie beyond the cycle and
     /// then wraps around. Without slots the threads may run at any time (as under plain
@@ -148,10 +146,10 @@ impl Slot {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Hold {
-    /// The callback publishes on another topic, from which a shaper publishes in the slot (Design
-    /// 2).
+    /// The callback publishes on another topic. A shaper takes the message and publishes it in the
+    /// slot (Design 2 of the thesis).
     Republish,
-    /// The middleware's publisher thread runs only in the slot (Design 1).
+    /// The middleware's publisher thread runs only in the slot (Design 1 of the thesis).
     PublisherThread,
 }
 
@@ -160,20 +158,19 @@ pub enum Hold {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Output {
-    /// The topic under its own name, on which other nodes subscribe.
+    /// The name of the topic to which other nodes subscribe.
     pub topic: String,
     pub callback: String,
     /// The full name of the callback's node. The topic is remapped for this node.
     pub node: String,
     pub hold: Hold,
-    /// The topic on which the callback publishes instead (with [`Hold::Republish`]).
+    /// The topic on which the callback publishes instead of `topic`, with [`Hold::Republish`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_topic: Option<String>,
-    /// The server in whose slots the output leaves.
     pub server: String,
-    /// The time after a cycle's start before which no execution publishes the output. An earlier
-    /// item is a late output of the cycle before. If a slot begins earlier, the output leaves in
-    /// this slot of the next cycle (logical execution time).
+    /// The time after a cycle's start before which no execution publishes the output. An item that
+    /// is published earlier counts as a late output of the previous cycle. If a slot begins
+    /// earlier, the output leaves in the same slot of the next cycle (logical execution time).
     #[serde(default)]
     pub earliest_ms: Ms,
 }
@@ -182,11 +179,11 @@ pub struct Output {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Throttle {
-    /// The topic under its own name, on which other nodes subscribe.
+    /// The name of the topic to which other nodes subscribe.
     pub topic: String,
     /// The node that publishes the topic. The topic is remapped for this node.
     pub node: String,
-    /// The topic on which the node publishes instead.
+    /// The topic on which the node publishes instead of `topic`.
     pub held_topic: String,
     /// The server in whose slots the input is let through.
     pub server: String,
@@ -196,19 +193,18 @@ pub struct Throttle {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Middleware {
-    /// The CPU. If possible, no server runs on it.
+    /// The CPU of the middleware's threads. If possible, no server runs on it.
     pub cpu: u16,
-    /// The real-time priority (SCHED_FIFO).
+    /// The real-time priority (SCHED_FIFO) of the middleware's threads.
     pub priority: u8,
 }
 
 /// The figures that shaping will keep if the plan's assumptions are met.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Promises {
-    /// The mean end-to-end latency that the plan promises.
     pub average_ms: Ms,
-    /// The longest end-to-end latency that the plan promises.
     pub worst_ms: Ms,
     /// The jitter: half the difference between the longest and the shortest latency. With bands, it
     /// is the jitter within each band.
@@ -225,7 +221,7 @@ pub struct Promises {
     /// The slowest measured executions, if the plan leaves them out. `miss` then covers them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<LeftOut>,
-    /// The growth of the average latency through the bands, if the request limits it.
+    /// The growth of the average latency that the bands cause, if the request limits it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
     /// The share of each CPU (by its number) that the servers' threads use in the worst case.
@@ -233,10 +229,10 @@ pub struct Promises {
 }
 
 /// The slowest executions of the profile, which the plan leaves out.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LeftOut {
-    /// The number of executions that are left out.
     pub executions: u64,
     /// The number of left-out executions as a share of all measured ones, 0 to 1.
     pub share: f64,
@@ -249,6 +245,7 @@ pub struct LeftOut {
 }
 
 /// A promised miss rate, and the profile that supports it.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Miss {
@@ -256,16 +253,14 @@ pub struct Miss {
     pub rate: f64,
     /// The share of profiles for which the promise holds, 0 to 1.
     pub confidence: f64,
-    /// The limit, at which the last slot begins.
+    /// The latency limit to which `rate` refers. It decides where the last slot begins.
     pub limit_ms: Ms,
-    /// The number of starts of the application in the profile.
     pub starts: u64,
-    /// The number of executions in the profile.
     pub executions: u64,
-    /// The number of independent executions that the measured ones count as.
+    /// The number of independent executions that are worth as much as the measured ones.
     pub independent: u64,
     /// The shape of the generalised Pareto tail: below 0 it is bounded, above 0 heavy. It is `None`
-    /// if the order statistic alone gave the limit.
+    /// if the limit is an order statistic, so that no tail was fitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shape: Option<f64>,
 }
@@ -274,7 +269,7 @@ pub struct Miss {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cost {
-    /// The requested limit, as a share of the unshaped average.
+    /// The requested limit of the growth, as a share of the unshaped average.
     pub asked: f64,
     /// The growth over all measured executions, as a share of the unshaped average.
     pub measured: f64,
@@ -283,10 +278,10 @@ pub struct Cost {
 }
 
 /// The latencies that one slot of the output server produces.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Band {
-    /// The latencies of the band, from the slot's start to its end.
     pub latency_ms: Slot,
     /// The share of executions expected in the band, 0 to 1.
     pub share: f64,

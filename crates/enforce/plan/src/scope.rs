@@ -13,8 +13,8 @@ use onbeat_document::schema::{Callback, CallbackType, Chain, EdgeFigures, Model}
 use onbeat_document::Dist;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The largest deviation of a chain's starts from the period, as a share of the period, that counts
-/// as steady.
+/// The starts of a chain count as steady up to this deviation from the period. It is a share of the
+/// period.
 const STEADY: f64 = 0.25;
 
 #[derive(Debug)]
@@ -22,9 +22,10 @@ pub(crate) struct Part<'m> {
     pub(crate) callback: &'m Callback,
     pub(crate) cpu: u16,
     pub(crate) before: Vec<usize>,
-    /// The sum of two longest times. One is from the publication of the callback's input to the
-    /// callback's start. The other is from the callback's end to the synchroniser that it feeds.
-    /// The sum is the executor's work and the wait for other inputs.
+    /// The longest time around an execution of the callback. It is a sum of two times. The first is
+    /// from the publication of the callback's input to the callback's start. The second is from the
+    /// callback's end to the synchroniser that it feeds. Both contain the executor's work and the
+    /// wait for other inputs.
     pub(crate) around_worst_ns: u64,
     pub(crate) around_mean_ns: f64,
     /// The longest time that the callback can have taken in the chains: their worst case minus the
@@ -98,9 +99,9 @@ pub(crate) struct Scope<'m> {
     pub(crate) others: Vec<Other<'m>>,
 }
 
-/// Returns the longest and the mean of a time in ns around a callback's execution: the latency of
-/// an edge to the callback, plus that of an edge from it to a synchroniser. The server of the
-/// callback's thread must be open in this time too.
+/// Returns the longest and the mean time, in ns, that a message spends around a callback: on the
+/// edge to the callback, plus on the edge from it to a synchroniser. The server of the callback's
+/// thread must be open in this time too.
 fn around(model: &Model, callbacks: &BTreeMap<&str, &Callback>, id: &str) -> (u64, f64) {
     let feeds_sync = |to: &str| {
         callbacks
@@ -324,7 +325,6 @@ impl<'m> Scope<'m> {
         self.parts.iter().map(|p| p.cpu).collect()
     }
 
-    /// Reports whether all threads of the chain had a real-time priority when they were measured.
     pub(crate) fn has_real_time_priority(&self) -> bool {
         let mut threads = self.parts.iter().flat_map(|p| &p.callback.threads);
         threads.all(|t| matches!(t.policy.as_str(), "fifo" | "rr" | "deadline"))

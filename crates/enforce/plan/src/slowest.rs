@@ -9,7 +9,8 @@ pub(crate) struct Slowest {
     pub(crate) count: u64,
     /// The number of all measured executions, including the ones that are left out.
     pub(crate) of: u64,
-    /// The shortest and the longest latency of the left-out executions, or 0.
+    /// The shortest and the longest latency of the left-out executions, or (0, 0) if there are
+    /// none.
     pub(crate) latency_ns: (u64, u64),
 }
 

@@ -120,7 +120,7 @@ fn chains_with_two_origins_need_two_plans() {
 }
 
 #[test]
-fn plans_that_would_break_the_other_plan_are_refused() {
+fn plans_that_would_break_a_plan_enforced_beside_them_are_refused() {
     let m = two((50.0, 2.0), (100.0, 3.0));
     let (a, _) = both(&m).unwrap();
     let beside = |request: Request| Request {
@@ -219,8 +219,8 @@ fn threads_shared_by_two_chains_stay_in_the_servers_of_the_first_plan() {
     validate(&b).unwrap();
 }
 
-/// Simulates two timers on one CPU, of which `a` goes first, at this phase. Returns the longest
-/// time from a release of `b` to the end of its work, in tenths of a ms.
+/// Simulates two timers on one CPU. `a` runs before `b`, and `phase` shifts the releases of `a`.
+/// Returns the longest time from a release of `b` to the end of its work, in tenths of a ms.
 fn simulated(a: (u64, u64), b: (u64, u64), phase: u64, until: u64) -> u64 {
     let (mut of_a, mut of_b, mut worst) = (0, 0, 0);
     let mut released = 0;
@@ -248,7 +248,7 @@ fn simulated(a: (u64, u64), b: (u64, u64), phase: u64, until: u64) -> u64 {
 
 proptest! {
     #[test]
-    fn the_second_plan_keeps_its_promise_at_any_phase(
+    fn a_plan_beside_another_keeps_its_promise_at_any_phase_between_the_cycles(
         a in (200u64..1500, 5u64..60),
         b in (200u64..1500, 5u64..60),
         phase in 0u64..1500,

@@ -76,7 +76,7 @@ fn a_chain_whose_executions_are_all_too_slow_is_refused_with_the_period_that_wou
         .unwrap_err()
         .to_string();
     for part in [
-        "None of 600 executions fits.",
+        "None of the 600 executions fits into the cycle.",
         "A period of 190 ms fits without the slowest 1 %.",
     ] {
         assert!(text.contains(part), "{part}: {text}");
@@ -91,7 +91,7 @@ fn too_many_slow_executions_are_refused_with_their_number() {
         .to_string();
     assert!(
         text.contains(
-            "without the 60 slowest of 600 executions (10 %), but of this sample onbeat may leave out at most 47"
+            "without the 60 slowest of 600 executions (10 %), but onbeat may leave out at most 47 of them"
         ) && text.contains("A period of 130 ms fits"),
         "{text}"
     );

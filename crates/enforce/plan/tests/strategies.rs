@@ -1048,7 +1048,7 @@ fn the_last_slot_lies_at_the_latency_limit_of_the_requested_miss_rate() {
 }
 
 #[test]
-fn the_plan_has_the_fewest_bands_that_keep_the_average() {
+fn the_plan_has_the_fewest_bands_that_keep_the_requested_average_latency() {
     let model = model_of_starts(12, 60);
     let mut averages = Vec::new();
     for above in [0.3, 0.1, 0.05] {

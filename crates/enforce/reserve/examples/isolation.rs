@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 const MS: u64 = 1_000_000;
-/// Gaps in a thread's run that are shorter than this are interrupts.
+/// The longest gap in a thread's run that counts as an interrupt, in ns. A longer gap ends the run.
 const GAP_NS: u64 = 20_000;
 
 fn spin(stop: &AtomicBool, tid: &mpsc::Sender<u32>) -> Vec<(u64, u64)> {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 const MS: u64 = 1_000_000;
 const CYCLE: u64 = 100 * MS;
-/// Gaps in a thread's run that are shorter than this are interrupts.
+/// The longest gap in a thread's run that counts as an interrupt, in ns. A longer gap ends the run.
 const GAP_NS: u64 = MS / 2;
 const PLAN: [(&str, &[(u64, u64)]); 3] = [
     ("alpha", &[(0, 40)]),

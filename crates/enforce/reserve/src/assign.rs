@@ -26,8 +26,8 @@ pub(crate) struct Changer<'r> {
     pub(crate) ledgers: &'r Ledgers,
 }
 
-/// Takes a thread out from behind the gate that it inherited from one of the `changed` threads.
-/// Returns false if the thread has ended.
+/// Frees a thread from the gate that it inherited from one of the `changed` threads. Returns false
+/// if the thread has ended.
 pub(crate) fn free(changed: &[Thread], tid: u32, way_out: &Path) -> io::Result<bool> {
     // Placed threads did not come from behind a gate, and their notes have no cgroup to return to.
     let gated = changed.iter().filter(|t| t.home.is_some());
@@ -35,9 +35,9 @@ pub(crate) fn free(changed: &[Thread], tid: u32, way_out: &Path) -> io::Result<b
 }
 
 impl Changer<'_> {
-    /// Changes a thread and returns its previous state. After an error the thread is as before, but
-    /// no longer behind a gate that it inherited. `changed` lists the threads that the reservation
-    /// changed before.
+    /// Schedules a thread as `to` says and returns the thread's previous state. After an error the
+    /// thread has its previous state, except that it is no longer behind a gate that it had
+    /// inherited. `changed` lists the threads that the reservation changed before.
     pub(crate) fn change<'t>(
         &self,
         tid: u32,

@@ -72,13 +72,13 @@ pub(crate) enum Failure {
     Priority(io::Error),
 }
 
-/// The size of the stack that the dispatcher touches before its first event. The dispatcher uses
-/// only a few hundred bytes.
+/// The size of the part of its stack that the dispatcher touches before its first event, so that no
+/// page fault delays it later. The dispatcher uses only a few hundred bytes.
 const STACK_BYTES: usize = 32 << 10;
 
 impl Dispatcher {
-    /// Starts the dispatcher's thread and waits until it has its CPU and priority. The thread calls
-    /// `watch` before its first event.
+    /// Starts the dispatcher's thread and waits until the thread has its CPU and priority. The
+    /// thread calls the function `watch` before its first event.
     pub(crate) fn start(
         task: Task,
         shared: Shared,
@@ -145,11 +145,10 @@ fn touch_stack(bytes: usize) {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Permission {
-    /// The dispatcher opens and closes gates as the table says.
     Given,
     /// All gates are open, because the guard has opened them or does not run.
     Withdrawn,
-    /// All gates stay open until the next round begins.
+    /// The guard has granted a new lease. All gates stay open until the current round ends.
     Returning,
     /// All gates are open for good, because the guard is dead.
     Lost,
@@ -170,8 +169,8 @@ struct Run<'a> {
     is_leased: bool,
     is_guard_heard: bool,
     wanted: Box<[bool]>,
-    /// Says for each server whether its gate is open. `None` if a move failed, or if the guard may
-    /// have moved the gate.
+    /// For each server, whether its gate is open. `None` if opening or closing it failed, or if the
+    /// guard may have moved it.
     actual: Box<[Option<bool>]>,
     leads: Leads,
     asked_ns: u64,
@@ -358,8 +357,8 @@ impl<'a> Run<'a> {
         self.actual[server] = Some(open);
     }
 
-    /// Opens and closes gates as wanted, closing first. A move that fails is tried again at the
-    /// next event.
+    /// Opens and closes gates so that each has its wanted state, closing first. A move that fails
+    /// is tried again at the next event.
     fn set_gates(&mut self) {
         for open in [false, true] {
             for server in 0..self.wanted.len() {

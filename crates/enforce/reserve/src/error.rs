@@ -90,7 +90,7 @@ pub enum AssignError {
     Gate { tid: u32, source: GateError },
     #[error("thread {tid} cannot leave the gate that it inherited from the thread that started it: {source}. It runs only while that gate is open.")]
     Free { tid: u32, source: io::Error },
-    /// The change could not be recorded in the ledger. It was not made.
+    /// The change could not be recorded in the ledger, so the reservation did not make it.
     #[error("thread {tid} was not changed, because the ledger, from which changes are undone, cannot be written: {source}. Check the space and the rights of its directory.")]
     Note { tid: u32, source: io::Error },
     #[error(
@@ -117,8 +117,8 @@ pub enum SwapError {
 pub enum ReleaseError {
     #[error("cannot release thread {0}, because this reservation did not assign or place it. Release it where it was assigned.")]
     NotAssigned(u32),
-    /// The kernel refused to restore the thread's state. When the reservation stops, it tries
-    /// again.
+    /// The kernel refused to restore the thread's state. onbeat tries again when the reservation
+    /// stops.
     #[error("cannot restore the previous scheduling and cgroup of thread {tid}: {source}. Stop the reservation: it then tries again to restore the thread.")]
     Restore { tid: u32, source: io::Error },
 }
@@ -139,15 +139,15 @@ pub enum Warning {
     /// The process's memory could not be locked, so page faults may delay the dispatcher. The text
     /// is the reason.
     MemoryNotLocked(String),
-    /// The dispatcher runs on a server's CPU and takes time from its threads.
+    /// The dispatcher runs on a server's CPU and takes time from the server's threads.
     DispatcherAmongServers { cpu: u16 },
     /// The reservation uses sched_ext. On a server's CPU, the kernel therefore runs normal threads
     /// before the server's threads, even in their slots.
     NormalFirst,
     /// A reservation that was killed had left changes, which are undone now.
     Recovered { threads: usize, groups: usize },
-    /// Some changes of a reservation that was killed could not be undone, or only in part. The text
-    /// says which.
+    /// Some changes of a reservation that was killed could not be undone, or were undone only in
+    /// part. The text says which.
     NotRecovered(String),
 }
 
@@ -177,7 +177,7 @@ impl fmt::Display for Warning {
                 "a reservation that was killed had left {threads} threads and {groups} cgroups changed. onbeat has restored them"
             ),
             Warning::NotRecovered(what) => {
-                write!(f, "while onbeat undid the changes of a reservation that was killed: {what}")
+                write!(f, "onbeat could not undo all changes of a reservation that was killed: {what}")
             }
         }
     }

@@ -25,10 +25,9 @@ use std::time::Duration;
 
 const NAME: &std::ffi::CStr = c"gate-keeper";
 
-/// The owner's message to the guard that everything has been put back.
 const DONE: &[u8] = b"d";
-/// The first byte of the message that gives the guard the descriptor of a gate's file. The other bytes are the
-/// text to write to this file: it opens the gate.
+/// The first byte of the message that gives the guard the descriptor of a gate's file. The other
+/// bytes are the text that opens the gate when it is written to this file.
 const GATE: u8 = b'g';
 const HEARD: &[u8] = b"h";
 const ANSWER_MS: i32 = 30_000;
@@ -93,8 +92,8 @@ impl Guard {
         sys::is_running(self.pid)
     }
 
-    /// Gives the guard the file that opens and closes a gate, and the text that opens it when
-    /// written to the file. When this function returns, the guard has both.
+    /// Gives the guard the file that opens and closes a gate, and the text that opens the gate when
+    /// it is written to this file. When this function returns, the guard has both.
     pub(crate) fn take_gate(&self, gate: &File, open: &[u8]) -> io::Result<()> {
         let message = [&[GATE], open].concat();
         sys::send(&self.socket, &message, Some(gate.as_raw_fd()))?;
@@ -183,8 +182,8 @@ impl Run<'_> {
         }
     }
 
-    /// Waits for a message or the end of the owner, at most until the next look is due. Returns
-    /// whether the owner has sent a message, and whether the owner has ended.
+    /// Waits for a message or the end of the owner, at most until the guard's next check is due.
+    /// Returns whether the owner has sent a message, and whether the owner has ended.
     fn wait(&self, now_ns: u64) -> (bool, bool) {
         let timeout_ms = match self.timer.set(self.heartbeat.next_look_ns(now_ns)) {
             Ok(()) => -1,

@@ -29,19 +29,18 @@ use crate::sys::SharedWords;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// The dispatcher checks the guard at least this often per cycle. The guard does so while the
-/// dispatcher has no lease.
+/// The dispatcher checks the guard at least this often per cycle. The guard checks a dispatcher
+/// that has no lease this often per cycle.
 const CHECKS_PER_CYCLE: u64 = 4;
 /// The guard checks a dispatcher that holds a lease this often per cycle, and when the lease ends.
 const LEASED_CHECKS_PER_CYCLE: u64 = 2;
 
-/// The state of the dispatcher's permission to close gates. It is stored in the last two bits of
-/// the lease's word.
+/// The state of the dispatcher's permission to close gates. The word that stores the lease has it
+/// in its last two bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     None = 0,
     Held = 1,
-    /// The guard has opened all gates and keeps them open.
     Revoked = 2,
     /// The guard still keeps all gates open, and the dispatcher has asked for a new lease.
     Asked = 3,
@@ -139,7 +138,7 @@ impl Heartbeat {
         lease.state == State::Held && now_ns < lease.end_ns
     }
 
-    /// Reports whether the guard is overdue by one of its checks.
+    /// Returns whether the guard has not checked the dispatcher for a whole cycle.
     pub(crate) fn guard_is_silent(&self, now_ns: u64) -> bool {
         let since_ns = now_ns.saturating_sub(self.words[1].load(SeqCst));
         since_ns > self.cycle_ns

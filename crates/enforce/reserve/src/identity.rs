@@ -14,11 +14,10 @@ pub(crate) struct Identity {
 
 /// A thread, and a time at which it was seen running. By now the kernel may have given its id to
 /// another thread.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
-    /// The kernel's id of the thread. Another thread may have it later.
     pub tid: u32,
-    /// The id of the process that the thread belonged to.
     pub pid: u32,
     /// The time at which the thread ran, CLOCK_MONOTONIC in ns.
     pub at_ns: u64,

@@ -17,14 +17,14 @@ pub(crate) struct NextTable {
 #[derive(Default)]
 struct Tables {
     next: Option<Box<Table>>,
-    /// The table that the dispatcher replaced, which only the owner frees. It is empty while a next
-    /// table waits.
+    /// The previous table. The dispatcher has replaced it, and the owner frees it. It is `None`
+    /// while another table waits for the dispatcher.
     old: Option<Box<Table>>,
 }
 
 impl NextTable {
-    /// Gives the dispatcher a table for its next round. If an earlier table still waits, it is
-    /// discarded.
+    /// Gives the dispatcher a table for its next round. Discards an earlier table that the
+    /// dispatcher has not taken yet.
     pub(crate) fn give(&self, table: Table) {
         let table = Box::new(table);
         let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
@@ -41,8 +41,8 @@ impl NextTable {
         self.is_given.load(Acquire)
     }
 
-    /// Replaces the dispatcher's table by the one that waits, and returns whether it did. It does
-    /// nothing while the owner is giving a table. Real-time safe: it never waits, allocates or
+    /// Replaces the dispatcher's table by the table that waits, and returns whether one waited.
+    /// Does nothing while the owner is giving a table. Real-time safe: it never waits, allocates or
     /// frees.
     pub(crate) fn take(&self, table: &mut Box<Table>) -> bool {
         let mut tables = match self.tables.try_lock() {

@@ -11,15 +11,14 @@ pub(crate) const MAX_LEAD_NS: u64 = 300_000;
 /// The shortest cycle. In a shorter one, opening and closing gates would take all the time.
 pub(crate) const MIN_CYCLE_NS: u64 = 1_000_000;
 
-/// The kernel mechanism that keeps threads from running.
+/// The kernel mechanism that keeps threads from running outside of their slots.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Choice {
     /// The freezer of cgroup v1 if it is mounted, otherwise the freezer of cgroup v2.
     #[default]
     Auto,
-    /// The freezer of cgroup v1.
     CgroupV1,
-    /// The freezer of cgroup v2.
     CgroupV2,
     /// A sched_ext scheduler. Threads then have no real-time priority: the kernel runs every normal
     /// thread of their CPU first. The priorities of servers only order threads among themselves.
@@ -29,7 +28,7 @@ pub enum Choice {
 /// A function of a time in ns: see [`Options::on_wake`].
 pub type OnWake = Arc<dyn Fn(u64) + Send + Sync>;
 
-/// The settings of a reservation.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Clone)]
 pub struct Options {
     /// The CPU of the dispatcher. Choose one that no server uses, if possible.
@@ -37,15 +36,13 @@ pub struct Options {
     /// The dispatcher's SCHED_FIFO priority. It must be above the priorities of servers and placed
     /// threads.
     pub dispatcher_priority: u8,
-    /// The time by which a gate opens before its slot, because a thaw takes time. In ns, at most
+    /// The time in ns by which a gate opens before its slot, because opening takes time. At most
     /// 0.3 ms.
     pub lead_ns: u64,
-    /// The kernel mechanism that keeps threads from running.
     pub backend: Choice,
-    /// The effect of the end of a slot on a thread that is working.
     pub gate: GateKind,
-    /// The source that reports whether threads wait. Without it a soft gate freezes nothing, and
-    /// its threads have a normal priority between slots.
+    /// The source that reports whether threads wait for work. Without it a soft gate freezes
+    /// nothing, and its threads have a normal priority between slots.
     pub waiting: Option<Arc<dyn Waiting>>,
     /// Locks the process's memory while the reservation runs, each page at its first use
     /// (mlockall). If that is not allowed, the reservation gives a [`Warning`](crate::Warning).

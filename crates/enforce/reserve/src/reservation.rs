@@ -38,7 +38,7 @@ struct AssignedThread {
 #[derive(Default)]
 struct Assigned {
     threads: HashMap<u32, AssignedThread>,
-    /// Threads that have ended. Other threads may have inherited their state.
+    /// Ended threads of the servers. Threads that they started may have inherited their state.
     ended: Vec<Thread>,
     since_compacted: usize,
 }
@@ -159,7 +159,7 @@ impl Reservation {
     }
 
     /// Assigns a thread that was seen running some time ago. Another thread that has the same id by
-    /// now is left alone.
+    /// now is not changed.
     ///
     /// # Errors
     ///
@@ -232,9 +232,9 @@ impl Reservation {
         Ok(())
     }
 
-    /// Frees threads and processes that gated threads have started, and returns how many there
-    /// were. Such threads inherit the gate but belong to no server. They would be frozen together
-    /// with everything that they hold, such as locks.
+    /// Takes threads and processes that gated threads have started out of the gates, and returns
+    /// how many there were. Such threads inherit the gate but belong to no server. A closed gate
+    /// would freeze them with all the locks that they hold.
     ///
     /// Freed threads get the cgroup, the CPUs and the nice value of the threads that started them.
     /// Call this about once a second, and when a gated thread was seen to start another.
@@ -259,7 +259,8 @@ impl Reservation {
 
     /// Forgets threads that have ended and returns their ids. Call it now and then, so that memory
     /// and ledger do not grow if the reservation runs for days. The ledger shrinks if the file
-    /// system can take back space. The ledger lists all changes to undo at every instant.
+    /// system can take back space. At every instant, the ledger still lists all changes that must
+    /// be undone.
     pub fn forget_ended(&self) -> Vec<u32> {
         let mut assigned = self.assigned();
         let is_ended = |(_, a): &(&u32, &AssignedThread)| !a.was.lives();
@@ -323,8 +324,8 @@ impl Reservation {
         Ok(())
     }
 
-    /// Reads the counters of the enforcer. The enforcer may write them meanwhile, so they can be
-    /// one event apart.
+    /// Reads the counters of the enforcer. The enforcer may write them meanwhile, so that some
+    /// counters can include one event more than others.
     pub fn stats(&self) -> Stats {
         self.enforcer.stats()
     }
@@ -448,7 +449,7 @@ impl Drop for Reservation {
 }
 
 /// Undoes the changes of reservations whose process and guard were both killed. Running
-/// reservations are left alone.
+/// reservations are not changed.
 ///
 /// # Errors
 ///

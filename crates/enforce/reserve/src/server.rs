@@ -7,11 +7,11 @@ use onbeat_time::Slot;
 pub const MAX_PRIORITY: u8 = 90;
 
 /// A reservation server (thesis, Definition 4.1.1): its threads run only within its slots.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
     /// The name, unique among the servers of a reservation. The user wrote it, so it is untrusted.
     pub name: String,
-    /// The CPU that the server's threads run on.
     pub cpu: u16,
     /// The real-time priority of the server's threads, 1 to [`MAX_PRIORITY`]. 0 means SCHED_OTHER.
     pub priority: u8,

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 
-/// A [`Histogram`] has eight buckets per power of two.
+/// The number of buckets of a [`Histogram`]: eight per power of two.
 const BUCKETS: usize = 8 * 40;
 
 /// Counts durations in buckets. The width of a bucket is at most an eighth of the durations in it.
@@ -145,11 +145,11 @@ impl PauseCounters {
 /// lasts at least from its detection to the end of the next round.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pauses {
-    /// Counts how often the dispatcher did not run for a cycle, for example because it was stopped.
-    /// Each time, the guard opened all gates.
+    /// Counts how often the dispatcher did not run for a cycle, for example because its process was
+    /// stopped. Each time, the guard opened all gates.
     pub thawed_by_guard: u64,
-    /// Counts how often the guard did not run, for example because it was stopped. The dispatcher
-    /// closes no gate while no guard watches.
+    /// Counts how often the guard did not run, for example because its process was stopped. While
+    /// no guard watches, the dispatcher closes no gate.
     pub guard_silent: u64,
     /// The guard process has ended. Gates stay open from then on, and the reservation should be
     /// stopped.
@@ -238,34 +238,35 @@ impl GateCounters {
     }
 }
 
-/// Counts the ends of a server's slots by what its threads were doing at that time.
+/// Counts the ends of a server's slots by the activity of its threads at that time.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GateStats {
-    /// The name of the server to which the counters belong.
     pub server: String,
-    /// Counts the ends of slots.
+    /// Counts the ends of the server's slots.
     pub ends: u64,
-    /// Counts the ends at which a thread was working.
+    /// Counts the slot ends at which a thread of the server was working.
     pub working: u64,
-    /// Counts the ends at which the state of a thread was unknown and none was known to be working.
+    /// Counts the slot ends at which the state of a thread was unknown and none was known to be
+    /// working.
     pub unknown: u64,
-    /// Counts the ends at which a hard gate froze a thread in the middle of its work. `working`
-    /// contains them.
+    /// Counts the slot ends at which a hard gate froze a thread in the middle of its work.
+    /// `working` contains them.
     pub hard: u64,
-    /// Counts the freezes that a soft gate took back a moment later, because a thread had woken up
+    /// Counts the freezes that a soft gate undid a moment later, because a thread had woken up
     /// meanwhile.
     pub taken_back: u64,
-    /// Counts the ends after which a thread was working until the next slot began.
+    /// Counts the slot ends after which a thread worked until the next slot began.
     pub unfinished: u64,
     /// The time from the end of a slot until the dispatcher saw all threads waiting. It is too long
-    /// by at most the pause between two looks at the threads, which grows from 0.2 to 2 ms.
+    /// by at most the pause between two checks of the threads, which grows from 0.2 to 2 ms.
     pub waited: Histogram,
 }
 
-/// The leads: the times by which gates move before their instants. A lead covers the delays of nine
-/// in ten of the last 128 moves. A delay is the time from the dispatcher's planned wake-up until
-/// the gate has moved. A lead is at most 0.1 ms, or the table's lead if that is longer. A slot ends
-/// early by at most a sixteenth of its length.
+/// The leads: the times by which gates open or close before a slot's start or end. A lead covers
+/// the delays of nine in ten of the last 128 moves. A delay is the time from the dispatcher's
+/// planned wake-up until the gate has moved. A lead is at most 0.1 ms, or the table's lead if that
+/// is longer. A slot ends early by at most a sixteenth of its length.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Lead {
     /// The time, in ns, by which a gate begins to open before its slot begins.
@@ -278,15 +279,13 @@ pub struct Lead {
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// The counts of slot ends, for each server that has a gate.
     pub gates: Vec<GateStats>,
     pub elapsed_ns: u64,
-    /// The CPU time of the dispatcher's thread.
     pub cpu_ns: u64,
     /// Counts the cycles so far, including skipped ones.
     pub cycles: u64,
-    /// How much later than planned the dispatcher woke up. It plans to wake up before each instant
-    /// of the schedule, by a lead time that covers most of its measured delays.
+    /// The time by which the dispatcher woke up later than planned. It plans to wake up before each
+    /// instant of the schedule, by a lead time that covers most of its measured delays.
     pub lateness: Histogram,
     /// The time that each successful opening of a gate took (thaw).
     pub opening: Histogram,
@@ -302,7 +301,6 @@ pub struct Stats {
     /// moves per cycle by at most half the gap between the last event of one round and the first of
     /// the next.
     pub behind_ns: i64,
-    /// The current leads, which follow the dispatcher's own delays.
     pub leads: Lead,
     pub pauses: Pauses,
 }

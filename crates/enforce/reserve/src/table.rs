@@ -24,13 +24,13 @@ pub enum TableError {
 }
 
 /// An opening or closing of a gate.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Event {
     /// The time since the start of the round, in ns. A round starts earlier than its cycle, by the lead time.
     pub offset_ns: u64,
-    /// Is true if the gate opens. At one instant, gates close before others open.
+    /// Is true if the gate opens. Gates that close at the same instant close first.
     pub open: bool,
-    /// The index of the server whose gate opens or closes.
     pub server: usize,
 }
 
@@ -96,8 +96,8 @@ impl Table {
         &self.events
     }
 
-    /// Reports whether the server's gate ever closes. A gate without slots, or with slots that
-    /// cover the cycle, does not.
+    /// Returns whether the server's gate ever closes. It does not close if the server has no slots,
+    /// or if its slots cover the cycle.
     pub fn is_gated(&self, server: usize) -> bool {
         self.events.iter().any(|e| e.server == server)
     }
@@ -207,8 +207,8 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// Creates the position at `now_ns`, in phase with cycles that begin at `origin_ns`. Sets
-    /// `open` for each gate to its state at `now_ns`.
+    /// Creates a walk at the position of `now_ns` in cycles that begin at `origin_ns`. Sets `open`
+    /// for each gate to its state at `now_ns`.
     pub fn new(table: &Table, origin_ns: u64, now_ns: u64, open: &mut [bool]) -> Walk {
         let since = table.rounds(origin_ns).offset_ns(now_ns) as i64;
         let next = table
@@ -235,9 +235,9 @@ impl Walk {
         self.at_ns(offset)
     }
 
-    /// Returns the instant at which to wake up for the next event, `early_ns` before it. The event
-    /// is not taken. Events of servers that `concerns` rejects are skipped, except the last event
-    /// of the round.
+    /// Returns the instant at which to wake up for the next event, `early_ns` before it. The walk
+    /// stays before this event. Events of servers that `concerns` rejects are skipped, except the
+    /// last event of the round.
     pub fn wake_ns(
         &self,
         table: &Table,

@@ -10,19 +10,19 @@ pub enum GateKind {
     Hard,
 }
 
-/// The answer to the question whether a thread waits for work. A waiting thread holds nothing that
-/// others need.
+/// The answer to the question whether a thread waits for work. A waiting thread holds no lock or
+/// other resource that other threads need.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waits {
     /// The thread sleeps at the place where it waits for work.
     Yes,
     /// The thread does not wait for work: it runs, is ready, or sleeps at another place in its code.
     No,
-    /// The state of the thread is unknown.
     Unknown,
 }
 
-/// A source that knows whether threads wait for work.
+/// A source that reports whether threads wait for work.
 pub trait Waiting: Send + Sync {
     /// Reports whether this thread waits for work. The dispatcher calls it, so it must be real-time
     /// safe and must not make system calls.

@@ -70,7 +70,8 @@ fn threads_run_only_while_their_gate_is_open() {
     }
 }
 
-/// Checks a case that plans with bands contain: most slots belong to servers without threads.
+/// In a plan with bands, most slots belong to servers without threads. The test checks that the
+/// dispatcher does not move their gates.
 #[test]
 fn a_gate_without_threads_is_never_opened_or_closed() {
     let _alone = one_test_at_a_time();
@@ -108,7 +109,7 @@ fn a_gate_without_threads_is_never_opened_or_closed() {
 }
 
 /// The kernel patches its code at each freeze and thaw while no other cgroup is frozen. A
-/// reservation therefore always keeps one frozen.
+/// reservation therefore always keeps one cgroup frozen.
 #[test]
 fn a_reservation_keeps_one_empty_cgroup_frozen_until_it_ends() {
     let _alone = one_test_at_a_time();
@@ -610,9 +611,9 @@ fn a_removed_cgroup_is_dropped_and_may_be_created_again() {
 }
 
 #[test]
-fn impossible_assignments_are_refused() {
+fn invalid_assignments_are_refused_and_leave_the_thread_unchanged() {
     let _alone = one_test_at_a_time();
-    for backend in backends("impossible_assignments_are_refused") {
+    for backend in backends("invalid_assignments_are_refused_and_leave_the_thread_unchanged") {
         let dir = Dir::new("refused");
         let worker = Worker::spinning();
         let before = thread_state(worker.tid);

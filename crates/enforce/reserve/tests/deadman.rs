@@ -28,9 +28,9 @@ fn does_nothing_unless_started_as_a_target() {
     });
 }
 
-/// Owns a reservation: assigns one thread to a server with a short slot and places another. Answers
-/// each line of input with its counters. Puts the threads back when the guard is lost, as `onbeat
-/// shape` does.
+/// Is the body of a process that other tests start. It owns a reservation: it assigns one thread to
+/// a server with a short slot and places another thread. It answers each line of input with its
+/// counters. When the guard is lost, it puts the threads back, as `onbeat shape` does.
 #[test]
 #[ignore = "a process that tests start"]
 fn does_nothing_unless_started_as_an_owner() {
@@ -298,7 +298,7 @@ struct Pair {
     guard: Option<Step>,
     watched: bool,
     thawed: u64,
-    /// The owner has noticed that the guard is dead, and has put everything back.
+    /// Set once the owner has noticed that the guard is dead and has put everything back.
     ended: bool,
 }
 
@@ -448,7 +448,8 @@ fn threads_run_on_while_the_dispatcher_starves() {
     }
 }
 
-/// A container can be paused or killed by its cgroup, and a command by its name.
+/// A container runtime can pause or kill all processes of a cgroup. Another program can kill a
+/// command by its name.
 #[test]
 fn pausing_the_owners_cgroup_does_not_pause_the_guard() {
     let _alone = one_test_at_a_time();

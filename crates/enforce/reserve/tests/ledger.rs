@@ -205,9 +205,9 @@ fn a_directory_that_replaces_the_ledger_directory_is_ignored() {
 }
 
 #[test]
-fn nothing_outside_of_cgroup_hierarchies_is_touched() {
+fn undoing_a_ledger_changes_nothing_outside_of_cgroup_hierarchies() {
     let _alone = one_test_at_a_time();
-    if !is_root("nothing_outside_of_cgroup_hierarchies_is_touched") {
+    if !is_root("undoing_a_ledger_changes_nothing_outside_of_cgroup_hierarchies") {
         return;
     }
     let scene = Scene::set();
@@ -310,9 +310,9 @@ impl Drop for Cpuset {
 }
 
 #[test]
-fn each_change_is_undone_even_if_others_fail() {
+fn each_change_in_a_ledger_is_undone_even_if_others_cannot_be() {
     let _alone = one_test_at_a_time();
-    if !is_root("each_change_is_undone_even_if_others_fail") {
+    if !is_root("each_change_in_a_ledger_is_undone_even_if_others_cannot_be") {
         return;
     }
     let scene = Scene::set();

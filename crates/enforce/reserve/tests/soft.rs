@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqC
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// For each thread id, whether the thread waits. The map is complete before the dispatcher reads
-/// it.
+/// Stores for each thread id whether the thread waits for work. The map is complete before the
+/// dispatcher reads it.
 #[derive(Clone)]
 struct Reports(HashMap<u32, Arc<AtomicBool>>);
 
@@ -123,9 +123,9 @@ fn last_slot_of(tid: u32, options: &Options) -> Reservation {
 }
 
 #[test]
-fn a_hard_gate_keeps_a_held_lock_until_the_next_slot() {
+fn a_thread_frozen_by_a_hard_gate_holds_its_lock_until_the_next_slot() {
     let _alone = one_test_at_a_time();
-    for backend in backends("a_hard_gate_lets_others_wait") {
+    for backend in backends("a_thread_frozen_by_a_hard_gate_holds_its_lock_until_the_next_slot") {
         let dir = Dir::new("hard");
         let application = Application::new();
         let mut options = options(backend, &dir);

@@ -31,12 +31,12 @@ use crate::view::View;
 use onbeat_document::schema::{Callback, CallbackType, Chain, Junction, JunctionKind};
 use onbeat_document::Model;
 
-/// An executor has no bound if it has work without a pause for this many times its callbacks'
-/// longest period.
+/// The limit of an executor's busy time, as a multiple of its callbacks' longest period. An
+/// executor that has work without a pause for longer has no bound.
 const PERIODS_MAX: u64 = 1000;
 const ROUNDS: usize = 20;
-/// The largest number of steps in the search for a bound. It ends the search for any model, also
-/// for a damaged one.
+/// The largest number of steps in the search for a bound. The limit ends the search even for a
+/// damaged model.
 const STEPS: usize = 10_000;
 
 /// The reason why a chain has no bound. Ids are untrusted.
@@ -57,7 +57,7 @@ impl NoBound {
     /// Returns the reason as a sentence for a report.
     pub fn sentence(&self) -> String {
         match self {
-            NoBound::NoExecutor(id) => format!("{id} does not run on an executor with a single thread, for which alone a bound is known"),
+            NoBound::NoExecutor(id) => format!("{id} does not run on an executor with a single thread. onbeat computes bounds only for such executors"),
             NoBound::Junction(id) => format!("the chain waits at the synchroniser {id} for other inputs, whose arrival has no bound"),
             NoBound::Overloaded(id) => {
                 format!(
@@ -69,26 +69,25 @@ impl NoBound {
     }
 }
 
-/// The bound for one callback of a chain.
+/// The upper bound of the latency that one callback adds to a chain.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepBound {
-    /// The id of the callback (untrusted).
     pub callback: String,
     /// The longest measured transport of an item to the callback, in ns.
     pub transport_ns: u64,
-    /// The bound from the item's arrival to the callback's end, in ns. For the first callback it
-    /// begins at its start.
+    /// The bound of the time from the item's arrival to the callback's end, in ns. For the first
+    /// callback of a chain, this time begins at the callback's start.
     pub response_ns: u64,
-    /// The part of `response_ns` in which other callbacks run, in ns.
+    /// The part of `response_ns`, in ns, in which other callbacks run.
     pub others_ns: u64,
 }
 
-/// The bound of a chain's latency.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChainBound {
-    /// The index of the chain in the model.
     pub chain: usize,
-    /// The longest measured latency, in ns.
+    /// The longest measured latency of the chain, in ns.
     pub measured_ns: u64,
     /// The steps of the chain, or the reason why the chain has no bound. The bound is the sum of
     /// the steps.
@@ -106,7 +105,8 @@ impl ChainBound {
     }
 }
 
-/// Returns a bound of the latency for each of these chains, which are indices in the model.
+/// Returns an upper bound of the latency of each chain in `order`, a list of chain indices in the
+/// model.
 pub fn bounds(model: &Model, order: &[usize]) -> Vec<ChainBound> {
     let view = View::of(model, order);
     let of = |(i, chain): (usize, &Chain)| ChainBound {
@@ -195,8 +195,9 @@ impl Load {
     }
 }
 
-/// Returns the shortest time that suffices for the work that can arrive in it. Returns `None` if
-/// that time exceeds `limit`, or after too many steps.
+/// Returns the shortest interval that is long enough for all work that arrives within it. `work`
+/// returns the work that arrives within an interval. Returns `None` if the interval exceeds
+/// `limit`, or after too many steps.
 fn settle(limit: u64, work: impl Fn(u64) -> u64) -> Option<u64> {
     let mut time = 1;
     for _ in 0..STEPS {

@@ -6,10 +6,10 @@ use onbeat_document::Model;
 use std::fmt;
 use std::fmt::Write as _;
 
-/// The reason why a configuration cannot be written.
+/// The reason why a configuration of the Callback Isolated Executor cannot be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IsolatedError {
-    /// None of the callbacks can be named in the configuration.
+    /// The configuration would be empty, because none of the callbacks can be named in it.
     Empty,
 }
 
@@ -25,8 +25,9 @@ impl fmt::Display for IsolatedError {
 
 impl std::error::Error for IsolatedError {}
 
-/// Returns the YAML file with an entry for each callback, as if each had a callback group of its
-/// own. In the executor's own file a group lists its callbacks, but a model does not know groups.
+/// Returns the configuration of the Callback Isolated Executor as YAML, with an entry for each
+/// callback. Each entry assumes that its callback has a callback group of its own. The executor
+/// itself expects one entry per group, but a model does not contain groups.
 ///
 /// # Errors
 /// Fails if the configuration would have no entries.

@@ -22,16 +22,17 @@ use view::View;
 /// The chains that matter most, and the smallest costs that are reported.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// The indices of chains in the model, the most important first. The other chains follow. Among
-    /// these, the chain that spends most time outside of its callbacks comes first.
+    /// The indices of chains in the model, the most important first. onbeat adds the other chains
+    /// after them. Among these, the chain that spends most time outside of its callbacks comes
+    /// first.
     pub order: Vec<usize>,
     /// The smallest cost that is reported, as a share of the chain's mean latency.
     pub min_share: f64,
     /// The smallest cost that is reported, in ns.
     pub min_time_ns: f64,
-    /// The smallest share of items dropped by a queue that is reported.
+    /// The smallest reported share of items that a queue drops.
     pub min_loss: f64,
-    /// The load of a CPU, or of an executor's thread, above which it is reported.
+    /// The smallest load of a CPU, or of an executor's thread, that is reported.
     pub max_load: f64,
 }
 
@@ -61,6 +62,7 @@ pub struct Evidence {
 }
 
 /// A cost that the rules found in a model, with its remedy and the figures that show it.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq)]
 pub struct Advice {
     /// The rule that gives this advice. Reports print its name above the finding.
@@ -72,14 +74,13 @@ pub struct Advice {
     /// The largest part of the chain's mean latency for which the finding can be the cause, in ns.
     /// It is `None` if the cost is not a time.
     pub cost_ns: Option<f64>,
-    /// The cost as a share: of the chain's mean latency, or of all items for a queue. For CPUs and
-    /// executors it is their load, for a late timer the delay divided by the period.
+    /// The cost as a share. For a chain, this is a share of its mean latency. For a queue, it is a
+    /// share of all items. For a CPU or an executor, it is the load. For a late timer, it is the
+    /// delay divided by the period.
     pub share: f64,
     /// A sentence that says what costs time, with the measured values.
     pub finding: String,
-    /// A sentence that says what the user can change.
     pub remedy: String,
-    /// The measured figures that the sentence in `finding` names.
     pub evidence: Vec<Evidence>,
 }
 
@@ -95,7 +96,8 @@ pub struct Report {
     pub not_judged: Vec<String>,
 }
 
-/// Finds what costs the chains of a model their time, and what the user can change.
+/// Returns advice on what adds most to the latencies of a model's chains, and on what the user can
+/// change.
 pub fn advise(model: &Model, options: &Options) -> Report {
     let order = order(model, options);
     let view = View::of(model, &order);
@@ -112,8 +114,9 @@ pub fn advise(model: &Model, options: &Options) -> Report {
     }
 }
 
-/// Returns the chains with executions in the requested order. The others follow. Among these, the
-/// chain that spends most time outside of its callbacks comes first.
+/// Returns the chains with executions in the requested order, followed by the other chains with
+/// executions. Among the others, the chain that spends most time outside of its callbacks comes
+/// first.
 fn order(model: &Model, options: &Options) -> Vec<usize> {
     let lost = |i: usize| {
         let parts = model.chains[i].figures.shares.iter();
@@ -130,7 +133,7 @@ fn order(model: &Model, options: &Options) -> Vec<usize> {
 
 fn not_judged(model: &Model) -> Vec<String> {
     let mut lines = vec![
-        "A model keeps no phases, so it cannot show whether timers of one period are due at the same instant."
+        "A model does not contain the phases of timers, so it cannot show whether timers of one period are due at the same instant."
             .to_owned(),
     ];
     if model.helpers.is_empty() {

@@ -9,16 +9,15 @@ use std::collections::BTreeMap;
 pub const HIGHEST: u8 = 80;
 
 /// The suggested priority for the thread of one callback.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assigned {
-    /// The id of the callback (untrusted).
     pub callback: String,
-    /// The suggested SCHED_FIFO priority. All callbacks of an executor get the highest one among
-    /// them.
+    /// The suggested SCHED_FIFO priority. All callbacks of an executor get the highest priority
+    /// among them.
     pub priority: u8,
     /// The real-time priority that the thread had in the recording, or `None` if it had none.
     pub before: Option<u8>,
-    /// The CPUs on which the thread ran in the recording.
     pub cpus: Vec<u16>,
     /// Is true if the thread also runs other callbacks, which get the same priority.
     pub shared: bool,
@@ -29,8 +28,8 @@ pub struct Assigned {
 pub struct Priorities {
     /// The callbacks in the order of their chains' importance.
     pub assigned: Vec<Assigned>,
-    /// Is true if there are more threads than priorities, so that the least important ones share
-    /// the lowest.
+    /// Is true if there are more threads than priorities, so that the least important threads share
+    /// the lowest priority.
     pub crowded: bool,
 }
 

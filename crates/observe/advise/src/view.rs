@@ -4,7 +4,6 @@ use onbeat_document::schema::{Callback, CallbackType, Chain, Edge};
 use onbeat_document::Model;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The kernel counts priorities below this number as real-time.
 const KERNEL_NORMAL_PRIORITY: u8 = 100;
 
 pub(crate) struct View<'m> {
@@ -112,7 +111,7 @@ impl<'m> View<'m> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Part {
     Own(usize),
-    /// The edge into the callback at this index, which is not 0.
+    /// The edge into the callback with this index in the chain. The index is not 0.
     Into(usize),
 }
 
@@ -131,8 +130,8 @@ pub(crate) fn cpus(callback: &Callback) -> BTreeSet<u16> {
     threads.flat_map(|t| t.cpus.iter().copied()).collect()
 }
 
-/// Returns the lowest real-time priority among the callback's threads, 1 to 99, or `None` if one of
-/// them has none.
+/// Returns the lowest real-time priority among the callback's threads, 1 to 99. Returns `None` if
+/// one of the threads has no real-time priority.
 pub(crate) fn real_time(callback: &Callback) -> Option<u8> {
     let threads = callback.threads.iter();
     let of_threads = threads.map(|t| {

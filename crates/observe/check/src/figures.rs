@@ -9,7 +9,7 @@ use onbeat_document::Model;
 /// A chain, callback, topic or CPU to which a rule applies.
 #[derive(Debug, Clone)]
 pub struct Chosen {
-    /// The readable name (untrusted).
+    /// The readable name of the chain, callback, topic or CPU (untrusted).
     pub title: String,
     pub id: String,
 }
@@ -25,7 +25,8 @@ impl Chosen {
 
 pub enum Measured<'m> {
     Chain(&'m Chain),
-    /// All paths between the ends of chains that the model does not list.
+    /// The figures over all paths between the ends. The model does not list each of these paths as
+    /// a chain.
     AllPaths(&'m EndToEnd),
     /// The chain is a part of a longer chain, and the model has no figures for this part.
     Nothing,
@@ -33,7 +34,7 @@ pub enum Measured<'m> {
 
 type Found<'m> = (Chosen, Measured<'m>);
 
-/// Returns the chains to which a rule applies; at least one.
+/// Returns the chains to which a rule applies. There is at least one.
 ///
 /// # Errors
 ///

@@ -15,9 +15,9 @@ const HEAD: &str = "\
 ";
 
 /// The figures for which a new requirements file sets limits.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limits {
-    /// All figures for which the model has enough executions.
     All,
     /// Only medians. They differ least from run to run, so they suit the comparison of two builds.
     Medians,

@@ -13,15 +13,15 @@ use onbeat_document::Dist;
 use onbeat_stats::{enough, mean_within, share_at_least, share_at_most};
 use serde::Serialize;
 
-/// The result of a requirement, ordered from best to worst.
+/// The result of checking a requirement. The variants are in the order from best to worst.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// The requirement holds, with the confidence that was asked for.
+    /// The requirement holds with the requested confidence.
     Passed,
     /// The model does not contain enough data for a decision.
     NotKnown,
-    /// The requirement is broken.
     Violated,
 }
 
@@ -37,44 +37,47 @@ impl Verdict {
 }
 
 /// The result of one requirement for one chain, callback, topic or CPU.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
     /// The requirement's place in the file, such as `chains[0].latency.p99`.
     pub requirement: String,
     /// The readable name of the chain, callback, topic or CPU (untrusted).
     pub subject: String,
-    /// The subject's id in the model; empty if the model does not have it.
+    /// The subject's id in the model. It is empty if the model does not contain the subject.
     pub id: String,
-    /// The limit that the requirement sets, in words.
     pub limit: String,
     /// The measured value in words; empty if nothing was measured.
     pub measured: String,
-    /// Whether the measured value keeps the limit, breaks it, or is known too poorly to say.
+    /// The result: the measured value keeps the limit, breaks it, or is too uncertain to decide.
     pub verdict: Verdict,
     /// The reason in words; empty if the verdict needs none.
     pub why: String,
-    /// The largest latency that the requirement allows a chain, ns. Executions above it are late.
+    /// The largest latency that the requirement allows the chain, in ns. Executions with a longer
+    /// latency are late.
     #[serde(skip)]
     pub late_above_ns: Option<u64>,
-    /// A sentence (untrusted) about what the late executions have in common. The caller adds it.
+    /// A sentence (untrusted) about what the late executions have in common. The caller of
+    /// [`check`](crate::check) adds it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub late: Option<String>,
-    /// The topics on which a limit of losses counts items, each with the id of the callback that
-    /// takes them.
+    /// The topics whose lost items the requirement limits, each with the id of the callback that
+    /// takes the items.
     #[serde(skip)]
     pub losses_at: Vec<(String, String)>,
-    /// Sentences (untrusted) about the causes of losses. The caller adds them.
+    /// Sentences (untrusted) about the causes of losses. The caller of [`check`](crate::check) adds
+    /// them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost: Option<String>,
 }
 
-/// How sure a verdict must be to count as passed or violated.
+/// The certainty that a verdict needs to count as passed or violated.
 #[derive(Debug, Clone, Copy)]
 pub struct Bar {
     /// The confidence level, 0.5 to 1.
     pub confidence: f64,
-    /// The share of later executions that may exceed the extreme values of a sample. A passed
-    /// verdict needs a sample that is large enough to rule out a larger share.
+    /// The share of later executions that may lie beyond the largest or smallest value of a sample.
+    /// A verdict is *passed* only if the sample is large enough to rule out a larger share.
     pub miss: f64,
 }
 
@@ -175,7 +178,7 @@ impl Bar {
         let share = percent;
         if low > allowed {
             let why = format!(
-                "{least} of {count} are {side}; at most {} may be",
+                "{least} of {count} are {side}; at most {} are allowed",
                 share(allowed)
             );
             (Verdict::Violated, why)
@@ -187,7 +190,7 @@ impl Bar {
             (Verdict::NotKnown, why)
         } else {
             let why = format!(
-                "{most} of {count} are {side}, so the true share is {} to {}; at most {} may be",
+                "{most} of {count} are {side}, so the true share is {} to {}; at most {} are allowed",
                 share(low),
                 share(high),
                 share(allowed)
@@ -219,7 +222,8 @@ impl Bar {
         }
     }
 
-    /// Judges a value that is computed from the extremes of a sample, such as jitter.
+    /// Judges a value that is computed from the smallest and largest values of a sample, such as
+    /// jitter.
     pub fn spread(&self, value_ns: u64, count: u64, limit: &Limit<Time>) -> Outcome {
         if count == 0 {
             return Outcome::not_known("no execution was recorded");

@@ -7,11 +7,13 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
 
-/// A physical unit of a limit: the way in which it is written, and the unit in which it is stored.
+/// The quantity of a limit, such as a time: the units that the user may write, and the unit in
+/// which onbeat stores it.
 pub trait Unit: Copy + fmt::Debug + PartialEq {
-    /// The units and their factors. The first unit is used for numbers that suit no other unit.
+    /// The units that the user may write, with their factors. The first unit is used for numbers
+    /// that suit no other unit.
     const UNITS: &'static [(&'static str, f64)];
-    /// The description for error messages, with an example.
+    /// The description of the quantity for error messages, with an example.
     const WHAT: &'static str;
 }
 
@@ -91,7 +93,7 @@ impl<U: Unit> Limit<U> {
         }
     }
 
-    /// Returns the limit for the statistic `min`, where a single value is the lower limit.
+    /// Returns this limit for the statistic `min`: a single value becomes the lower limit.
     pub fn of_smallest(self) -> Limit<U> {
         match self.is_single {
             true => Limit::between(self.most, None),

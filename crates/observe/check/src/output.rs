@@ -39,8 +39,8 @@ fn sentence(f: &Finding) -> String {
     visible(&text)
 }
 
-/// Returns JUnit XML with one test case per finding. A violated requirement is a failure, one that
-/// is not known is an error; both fail a build.
+/// Returns JUnit XML with one test case per finding. A violated requirement is a failure. A
+/// requirement that is not known is an error. Both fail a build.
 pub fn junit(findings: &[Finding], name: &str) -> String {
     let [_, not_known, violated] = counts(findings);
     let mut out = format!(

@@ -4,7 +4,7 @@ use crate::limit::{Count, Limit, Rate, Share, Statistic, Time};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Limits of a time: one for each statistic that is limited, such as `p99`.
+/// The limits of a time: one for each limited statistic, such as `p99`.
 pub type Times = BTreeMap<Statistic, Limit<Time>>;
 
 /// The requirements that a system must satisfy.
@@ -18,8 +18,9 @@ pub struct Requirements {
     /// The confidence of verdicts, 0.5 to 1. The default is 0.95.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confidence: Option<f64>,
-    /// The share of executions that `max`, `min` and a loss of 0 may leave unseen. A sample must be
-    /// large enough to show a larger share. The default is 1 %.
+    /// The share of later executions that may break a limit of `max` or `min`, or a loss of 0,
+    /// although the requirement passes. A sample must be large enough to show a larger share. The
+    /// default is 1 %.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub miss: Option<Limit<Share>>,
     /// The limits for chains. Each entry names one chain, or all chains between two ends.
@@ -42,14 +43,15 @@ impl Requirements {
         self.confidence.unwrap_or(0.95)
     }
 
-    /// Returns the share of executions that `max`, `min` and a loss of 0 may leave unseen, or its
-    /// default of 0.01.
+    /// Returns the share of later executions that may break a limit of `max` or `min`, or a loss of
+    /// 0, although the requirement passes. The default is 0.01.
     pub fn miss(&self) -> f64 {
         self.miss.and_then(|m| m.most).unwrap_or(0.01)
     }
 }
 
 /// The limits for the chain with this id, or for all chains between these ends.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ChainRule {
@@ -62,7 +64,7 @@ pub struct ChainRule {
     /// The callback, node or topic with whose publication the chain ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// The callbacks, nodes or topics that the chain passes, all of them.
+    /// The callbacks, nodes or topics that the chain must pass, all of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub through: Vec<String>,
     /// The time from the first callback's start to the output.
@@ -72,10 +74,8 @@ pub struct ChainRule {
     pub age: Times,
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub reaction: Times,
-    /// Half of the difference between the largest and the smallest latency.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter: Option<Limit<Time>>,
-    /// The share of executions whose item was lost on the way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<Limit<Share>>,
     /// Logical execution time: the time from the first callback's start to the output must be a
@@ -85,28 +85,24 @@ pub struct ChainRule {
 }
 
 /// The limits for one callback, or for all callbacks of a node.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CallbackRule {
     /// The callback's id, or the end of the id after a slash.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub callback: Option<String>,
-    /// The node. The limits apply to each of its callbacks.
+    /// The node to whose callbacks the limits apply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// The time for which the callback has the CPU, per execution.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub execution: Times,
-    /// The time from when the callback could run until it ends.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub response: Times,
-    /// The time from one start of the callback to the next.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub period: Times,
-    /// The time per execution for which the callback was ready but not running.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub preempted: Times,
-    /// The time per execution for which the callback slept.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub blocked: Times,
     /// The share of one CPU that the callback uses.
@@ -129,6 +125,7 @@ pub struct ThreadRule {
     pub cpus: Option<Vec<u16>>,
 }
 
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TopicRule {
@@ -137,19 +134,16 @@ pub struct TopicRule {
     /// `to`, they apply to the messages to every subscriber.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// The messages per second that each subscriber takes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Limit<Rate>>,
     /// The time from the publication of a message to the start of the callback that takes it.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub latency: Times,
-    /// The time that a message waits in the subscriber's queue.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub waiting: Times,
     /// The share of items that were never taken, for an unknown reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<Limit<Share>>,
-    /// The share of items that later ones pushed out of the queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overwritten: Option<Limit<Share>>,
 }
@@ -171,10 +165,10 @@ pub struct Structure {
     /// The paths that must not exist: no chain passes these names in this order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub no_paths: Vec<Vec<String>>,
-    /// The nodes that may take each topic. No other node may.
+    /// The nodes that may take each topic. All other nodes must not take it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub readers: BTreeMap<String, Vec<String>>,
-    /// The nodes that may publish each topic. No other node may.
+    /// The nodes that may publish each topic. All other nodes must not publish it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub writers: BTreeMap<String, Vec<String>>,
 }

@@ -150,7 +150,7 @@ impl<'m> Checker<'m> {
         }
     }
 
-    /// Judges a chain's latency, and notes from which latency on an execution is late.
+    /// Judges a chain's latency, and records the latency above which an execution is late.
     fn latency(&mut self, place: &str, about: &Chosen, dist: &Dist, limits: &Times) {
         let from = self.findings.len();
         self.times(place, about, "latency", dist, limits);
@@ -519,7 +519,6 @@ impl<'m> Checker<'m> {
     }
 }
 
-/// Returns the outcome of a rule for a load if executions have no execution times.
 fn untimed() -> Outcome {
     Outcome::not_known("executions have no execution time. Record their context switches too")
 }

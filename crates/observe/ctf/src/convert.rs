@@ -7,15 +7,14 @@ use crate::survey::{who, Survey};
 use onbeat_trace::{Event, EventKind, Name, UNSCHEDULED};
 use std::collections::{HashMap, HashSet};
 
-/// The longest text that an event of onbeat keeps, in bytes. Longer texts are cut. Names of nodes and
-/// topics are shorter.
+/// The longest text that an event of onbeat contains, in bytes. onbeat cuts longer texts. Names of
+/// nodes and topics are shorter.
 const MAX_NAME: usize = 4096;
-/// The policy that is written for a thread if LTTng does not show its policy.
+/// The policy that the importer writes for a thread if LTTng does not show the thread's policy.
 const UNKNOWN_POLICY: u8 = 255;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LeftOut {
-    /// The number of events that lack a field that onbeat needs.
     pub(crate) malformed: u64,
     /// The number of events of ROS 2 after the last context switch.
     pub(crate) unscheduled: u64,
@@ -23,12 +22,12 @@ pub(crate) struct LeftOut {
 
 pub(crate) struct Converter<'a> {
     survey: &'a Survey,
-    /// Threads whose scheduler events are written.
+    /// The threads whose scheduler events the converter writes.
     watched: HashSet<u32>,
     /// The priority that each thread of ROS 2 had when it last got a CPU.
     priorities: HashMap<u32, u8>,
     running: HashMap<u16, u32>,
-    /// Processes whose `process` event is written.
+    /// The processes whose `process` event the converter has written.
     begun: HashSet<u32>,
     pub(crate) left_out: LeftOut,
 }
@@ -128,7 +127,8 @@ impl<'a> Converter<'a> {
         }
     }
 
-    /// Returns the process of a thread whose scheduler events are written.
+    /// Returns the process of a thread, or `None` if the converter does not write the thread's
+    /// scheduler events.
     fn process_of(&self, tid: u32) -> Option<u32> {
         let pid = self.survey.threads.get(&tid)?;
         self.watched.contains(&tid).then_some(*pid)
@@ -223,8 +223,8 @@ impl<'a> Converter<'a> {
     }
 }
 
-/// Returns the policy SCHED_OTHER for the priority of a normal thread, and [`UNKNOWN_POLICY`] for
-/// any other priority.
+/// Returns SCHED_OTHER for the priority of a normal thread. Returns [`UNKNOWN_POLICY`] for any
+/// other priority.
 fn policy(priority: u8) -> u8 {
     match priority {
         100..=139 => 0,
@@ -232,7 +232,8 @@ fn policy(priority: u8) -> u8 {
     }
 }
 
-/// Returns the kernel's priority, 0 to 139. LTTng records the kernel's priority minus 100.
+/// Converts a priority as LTTng records it (the kernel's priority minus 100) to the kernel's
+/// priority, 0 to 139.
 fn priority(prio: i64) -> u8 {
     prio.saturating_add(100).clamp(0, 139) as u8
 }
@@ -247,7 +248,6 @@ fn name(text: &str) -> Name {
 
 enum Converted {
     Event(EventKind),
-    /// The call is not needed in a trace of onbeat.
     Nothing,
     Malformed,
 }

@@ -2,7 +2,7 @@
 
 use crate::types::{Field, Integer, Label, Order, Shape, Type};
 
-/// The bits do not fit the types that the metadata declares.
+/// The bits of an event do not fit the types that the metadata declares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Damaged;
 
@@ -19,8 +19,8 @@ pub(crate) enum Value<'a> {
     Other,
 }
 
-/// An integer that was decoded before. A later variant gets its choice from it, and a later sequence its
-/// length.
+/// An integer that was decoded before. It can be the choice of a later variant, or the length of a
+/// later sequence.
 struct Seen<'t> {
     name: &'t str,
     value: i128,
@@ -177,7 +177,8 @@ impl<'a, 't> Decoder<'a, 't> {
         Ok(value)
     }
 
-    /// Reads 1 to 64 bits at the current position. The caller must make sure that the bytes have them.
+    /// Reads 1 to 64 bits at the current position. The caller must make sure that enough bits are
+    /// left.
     fn bits(&self, bits: u32, order: Order) -> u64 {
         let (first, shift) = ((self.at / 8) as usize, (self.at % 8) as u32);
         let last = ((self.at + u64::from(bits) - 1) / 8) as usize;
@@ -221,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bits_lie_in_the_order_of_their_bytes() {
+    fn bits_are_read_in_little_and_big_byte_order() {
         let bytes = [0b1010_0110, 0b0101_1101];
         let at = |at, bits, order| {
             let mut decoder = Decoder::new(&bytes, order, (0, 16), 0);
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_low_bits_of_the_clock_stand_for_the_next_time_that_has_them() {
+    fn low_bits_of_a_clock_give_the_next_time_with_these_bits() {
         assert_eq!(advance(0x1_ffff_fff0, 0xffff_fff5, 32), 0x1_ffff_fff5);
         assert_eq!(advance(0x1_ffff_fff0, 3, 32), 0x2_0000_0003);
         assert_eq!(advance(7, 3, 64), 3);

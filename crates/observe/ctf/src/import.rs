@@ -29,20 +29,19 @@ pub enum ImportError {
     Write(#[from] TraceWriteError),
 }
 
-/// The result of an import.
+/// The counts of an import, and what the trace lacks.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug)]
 pub struct Imported {
-    /// The number of events in the trace of onbeat.
     pub events: u64,
     /// The number of processes with events of ROS 2.
     pub processes: usize,
     /// The time between the first and the last event of ROS 2 or context switch.
     pub duration_ns: u64,
-    /// The number of events that LTTng lost.
     pub lost: u64,
     /// At least one process has events that only rclcpp makes, for example the start of a callback.
     pub has_callbacks: bool,
-    /// Sentences about what the trace lacks. The manifest has them too.
+    /// Sentences about what the trace lacks. The importer also writes them into the manifest.
     pub notes: Vec<String>,
 }
 
@@ -197,7 +196,8 @@ fn survey(
     Ok(survey)
 }
 
-/// The name under which lost events are counted. LTTng does not say which kinds of events it lost.
+/// The name under which onbeat counts lost events. LTTng does not say which kinds of events it
+/// lost.
 const LOST: &str = "lttng";
 
 fn losses(lost: u64) -> BTreeMap<String, BTreeMap<u16, u64>> {

@@ -3,8 +3,9 @@
 /// The kind of an event: from ROS 2, from the scheduler of the kernel, or not read by onbeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
-    /// An event of ROS 2. `caret` is true if CARET made it, under a name that begins with `ros2_caret:`.
-    /// CARET repeats the events of initialisation in this way if a session starts late.
+    /// An event of ROS 2. `caret` is true if CARET made the event, under a name that begins with
+    /// `ros2_caret:`. CARET repeats the events of initialisation under such names if a session
+    /// starts late.
     Ros {
         call: Call,
         caret: bool,
@@ -98,7 +99,6 @@ impl Call {
         )
     }
 
-    /// Returns whether this call sends or takes a request or a response.
     pub(crate) fn is_of_request(self) -> bool {
         use Call::{SendRequest, SendResponse, TakeRequest, TakeResponse};
         matches!(

@@ -95,7 +95,7 @@ fn silent(survey: &Survey) -> Vec<String> {
         .into_iter()
         .map(|(pid, process)| {
             format!(
-                "{} (process {pid}) makes no events of callbacks, as rclpy does not. Its callbacks, and {} of \
+                "{} (process {pid}) has no events of callbacks, as is usual with rclpy. Its callbacks, and {} of \
                  messages, requests and responses, are not in the model.",
                 program(&process.name),
                 times(process.items, "event", "events")
@@ -104,7 +104,7 @@ fn silent(survey: &Survey) -> Vec<String> {
         .collect();
     if !more.is_empty() {
         let n = times(more.len() as u64, "more process", "more processes");
-        notes.push(format!("{n} without events of callbacks."));
+        notes.push(format!("{n} have no events of callbacks."));
     }
     notes
 }

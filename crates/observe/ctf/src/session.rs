@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 const MAX_DEPTH: usize = 10;
 const MAX_DIRECTORIES: usize = 10_000;
-/// The largest number of files of events. All of them are open at once.
+/// The largest number of event files in a session. All of them are open at once.
 const MAX_STREAMS: usize = 4096;
 
 #[derive(Debug, thiserror::Error)]
@@ -67,7 +67,7 @@ pub(crate) struct Session {
 
 #[derive(Default)]
 pub(crate) struct Pass {
-    /// The path of each file of events, with the events and packets that are missing in it.
+    /// The path of each event file, with the events and packets that are missing in it.
     pub(crate) gaps: Vec<(PathBuf, Gaps)>,
 }
 
@@ -86,7 +86,6 @@ impl Session {
         Ok(session)
     }
 
-    /// Brings all traces to the clock of the first one.
     fn set_clocks(&mut self) -> Result<(), SessionError> {
         for trace in &self.traces {
             if trace.metadata.clock.is_none() {
@@ -109,7 +108,7 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the time at which the clock was 0, in ns since 1970.
+    /// Returns the time at which the clock of the first trace was 0, in ns since 1970.
     pub(crate) fn offset_ns(&self) -> i64 {
         let clock = self.traces.first().and_then(|t| t.metadata.clock.as_ref());
         let offset = clock.map_or(0, |c| c.offset_ns);

@@ -16,7 +16,7 @@ const MAX_PACKET: u64 = 256 << 20;
 pub(crate) struct Seen<'a> {
     pub(crate) cpu: u16,
     pub(crate) kind: Kind,
-    /// The fields of the contexts of the event, and those of the event itself.
+    /// The fields of the event's contexts, and the fields of the event itself.
     pub(crate) fields: &'a Fields<'a>,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct Stream {
     ahead: Option<Ahead>,
     counters: Counters,
     pub(crate) gaps: Gaps,
-    /// The latest value of the clock at the end of a packet.
+    /// The latest clock value at which a packet of this file ends, among the packets read so far.
     pub(crate) end: u64,
 }
 
@@ -141,7 +141,6 @@ impl Stream {
         })
     }
 
-    /// Returns the number of bytes read so far.
     pub(crate) fn position(&self) -> u64 {
         self.next.min(self.length)
     }
@@ -150,7 +149,8 @@ impl Stream {
         self.length
     }
 
-    /// Goes to the next event. Returns the value of its clock, or `None` at the end of the file.
+    /// Goes to the next event. Returns the event's time on the trace's clock, or `None` at the end
+    /// of the file.
     pub(crate) fn advance(&mut self, metadata: &Metadata) -> io::Result<Option<u64>> {
         loop {
             if self.place.at >= self.place.end {
@@ -170,7 +170,6 @@ impl Stream {
         }
     }
 
-    /// Leaves out the rest of a damaged packet.
     fn skip_packet(&mut self) {
         self.gaps.damaged_packets += 1;
         self.place.at = self.place.end;

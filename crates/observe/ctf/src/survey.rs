@@ -6,27 +6,29 @@ use crate::stream::Seen;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 const MAX_ROS_THREADS: usize = 100_000;
-/// The largest number of endpoints. Beyond it, onbeat does not recognise the middleware's own endpoints,
-/// and keeps their events.
+/// The largest number of endpoints. With more endpoints, onbeat does not recognise the middleware's
+/// own endpoints, and imports their events too.
 const MAX_ENDPOINTS: usize = 1_000_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Process {
     pub(crate) name: String,
-    /// The version of tracetools. It is known if the process was recorded from its beginning.
+    /// The version of tracetools in the process. It is known only if the process was recorded from
+    /// its beginning.
     pub(crate) version: Option<String>,
     /// The process has events that only rclcpp makes.
     pub(crate) is_of_rclcpp: bool,
     pub(crate) has_nodes: bool,
     pub(crate) nodes: BTreeSet<String>,
-    /// The number of events of messages, requests and responses. They are left out unless `is_of_rclcpp`.
+    /// The number of events of messages, requests and responses. onbeat leaves these events out
+    /// unless `is_of_rclcpp`.
     pub(crate) items: u64,
-    /// The calls of which tracetools itself made events. CARET can repeat them.
+    /// The calls for which tracetools itself made events. CARET can repeat these events.
     calls: HashSet<Call>,
 }
 
 impl Process {
-    /// Returns whether CARET made this event and tracetools made the same event, too.
+    /// Returns whether CARET made this event although tracetools made the same event, too.
     pub(crate) fn is_repeated(&self, call: Call, caret: bool) -> bool {
         caret && self.calls.contains(&call)
     }
@@ -45,14 +47,14 @@ pub(crate) struct Survey {
     pub(crate) scheduler: SchedulerSeen,
     pub(crate) has_requests: bool,
     pub(crate) has_services: bool,
-    /// The number of events of ROS 2 that do not show their process or thread.
+    /// The number of events of ROS 2 that lack their process or thread.
     pub(crate) nameless: u64,
     pub(crate) is_too_large: bool,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct SchedulerSeen {
-    /// The times of the first and the last switch.
+    /// The times of the first and the last context switch.
     pub(crate) switches: Option<(u64, u64)>,
     pub(crate) has_waking: bool,
     pub(crate) has_wakeup: bool,
@@ -146,8 +148,8 @@ impl Survey {
         }
     }
 
-    /// Returns the number of threads of ROS 2 that got no CPU in the context switches of the kernel. Returns 0
-    /// if the kernel switched more threads than the survey keeps.
+    /// Returns the number of threads of ROS 2 that never get a CPU in the recorded context
+    /// switches. Returns 0 if more threads were switched than the survey stores.
     pub(crate) fn unscheduled(&self) -> usize {
         let known = &self.scheduler.threads;
         if known.len() >= MAX_ROS_THREADS {

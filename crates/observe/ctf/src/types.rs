@@ -5,7 +5,6 @@ use std::rc::Rc;
 /// The greatest depth of nested types. It bounds the recursion of the parser and of the decoder.
 pub(crate) const MAX_DEPTH: u16 = 32;
 
-/// The order of the bytes of an integer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Order {
     #[default]
@@ -32,7 +31,6 @@ impl Integer {
     }
 }
 
-/// A range of values of an enumeration, with its label.
 #[derive(Debug)]
 pub(crate) struct Label {
     pub(crate) from: i128,
@@ -55,10 +53,12 @@ pub(crate) enum Shape {
     /// Bytes up to a zero.
     Text,
     Array(Rc<Type>, u64),
-    /// The second value is the name of an earlier integer that has the length.
+    /// A number of values of one type. The second field is the name of an earlier integer, which is
+    /// this number.
     Sequence(Rc<Type>, Box<str>),
     Structure(Vec<Field>),
-    /// The first value is the name of an earlier enumeration, whose label is the choice.
+    /// One of several fields. The first value is the name of an earlier enumeration, whose label
+    /// chooses the field.
     Variant(Option<Box<str>>, Vec<Field>),
 }
 

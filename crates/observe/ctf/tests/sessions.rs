@@ -261,7 +261,7 @@ fn context_switches_of_the_kernel_give_execution_times() {
 }
 
 #[test]
-fn losses_before_the_first_event_are_in_the_trace() {
+fn losses_before_the_first_event_are_counted_in_the_trace() {
     let session = tempfile::tempdir().unwrap();
     let mut file = packets(0, vec![created(), timer(100 * MS)]);
     file.discarded = vec![2, 5];
@@ -344,7 +344,7 @@ fn events_of_rclpy_make_no_callbacks_and_caret_repeats_events() {
     let trace = to.path().join("trace");
     let imported = import(session.path(), &trace, "urban", &mut |_, _| {}).unwrap();
     assert_eq!(
-        notes_with(&imported, "robot (process 20) makes no events of callbacks").len(),
+        notes_with(&imported, "robot (process 20) has no events of callbacks").len(),
         1
     );
     let mut reader = Reader::open(&trace).unwrap();

@@ -25,16 +25,17 @@ pub const LEAST_SPREAD: f64 = 0.001;
 pub const EXACT: f64 = 1e6;
 
 /// The method by which a change was found.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Method {
-    /// The medians of runs were compared.
     Runs,
     /// The executions of one run were compared, with an estimated or assumed spread between runs.
     Executions,
 }
 
 /// The change of a figure from the first to the second model.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Change {
     /// The change as a share of the first model's value: 0.1 means a tenth more.
@@ -51,7 +52,6 @@ pub struct Change {
     /// The standard error of ln(1 + `shift`), and its degrees of freedom.
     #[serde(skip)]
     pub error: (f64, f64),
-    /// Whether medians of runs or the executions of single runs were compared.
     pub method: Method,
 }
 
@@ -81,7 +81,7 @@ impl Change {
 pub enum Measured {
     /// Both models have several runs.
     Runs(Change),
-    /// A model has only one run. The spread between runs is not part of the data.
+    /// At least one model has only one run, so the data do not show the spread between runs.
     Single(Single),
 }
 
@@ -92,8 +92,8 @@ pub struct Single {
     pub shift: f64,
     /// The standard error of `shift` if runs of one program did not differ.
     pub within: f64,
-    /// The factor by which the standard deviation between runs of one program is multiplied to get
-    /// that of `shift`: sqrt(1/n + 1/m) for n and m runs in the models.
+    /// The factor that turns the standard deviation between runs of one program into the standard
+    /// deviation of `shift`: sqrt(1/n + 1/m) for n and m runs in the models.
     pub runs: f64,
     /// ln(third quartile / first quartile), averaged over both models.
     pub width: f64,
@@ -164,7 +164,6 @@ fn single(row: &Row<'_>, speed: Option<&Speed>) -> Option<Single> {
     })
 }
 
-/// Returns ln(third quartile / first quartile).
 fn width(dist: &Dist) -> f64 {
     let log = |q: f64| (dist.quantile(q).max(1) as f64).ln();
     log(0.75) - log(0.25)

@@ -56,7 +56,6 @@ pub struct Cost {
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Influence {
-    /// The chain's id in the first model.
     pub chain: String,
     /// The readable name of the chain (untrusted).
     pub title: String,
@@ -80,13 +79,12 @@ impl Influence {
 
 /// All costs that differ between two models, the largest difference first, and the basis of the
 /// comparison.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Influences {
-    /// The costs that differ between the models, the largest difference first.
     pub found: Vec<Influence>,
     /// The number of pairs of chain and component that were compared.
     pub compared: usize,
-    /// Sentences on what the comparison cannot see.
     pub notes: Vec<String>,
 }
 
@@ -127,7 +125,7 @@ pub fn influence(a: &Model, b: &Model, options: &Options) -> Influences {
         report.notes.extend(unseen(model, which));
     }
     report.notes.push(format!(
-        "Models do not contain the spread of costs between runs. For the means of {1} and {2} runs, {0:.0} % are assumed (twice --run-spread). More runs of each show smaller differences.",
+        "Models do not contain the spread of costs between runs. For the means of {1} and {2} runs, a spread of {0:.0} % is assumed (twice --run-spread). More runs of each model show smaller differences.",
         options.run_spread * WAITING * 100.0,
         a.runs.len(),
         b.runs.len()
@@ -209,7 +207,6 @@ fn mostly(key: &Key, chain: &Chain, before: &Costs, after: &Costs) -> String {
     most.cloned().unwrap_or_default()
 }
 
-/// Returns the name under which all threads of a component are summed up.
 fn name(by: &Component) -> String {
     match by.kind {
         ComponentKind::Thread if !by.nodes.is_empty() => by.nodes.join(" and "),
@@ -279,8 +276,8 @@ fn costs(model: &Model, chain: &Chain) -> Costs {
 struct Waits {
     ns: u64,
     times: u64,
-    /// The variance of the mean wait per execution, over all components that make the callback wait
-    /// in this way, in ns^2.
+    /// The variance, in ns^2, of the mean wait per execution. It covers all components together
+    /// that make the callback wait in this way.
     variance: f64,
 }
 

@@ -13,6 +13,7 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 
 /// A figure that changed.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Found {
     /// The name of the figure, such as `execution_time`; `speed` for all callbacks together; `loss`
@@ -26,7 +27,6 @@ pub struct Found {
     pub a: f64,
     /// The second model's median in ns; for losses the share of items.
     pub b: f64,
-    /// The change from the first to the second model.
     pub change: Change,
     /// The probability of the change by chance, corrected for all comparisons (Holm).
     pub p_corrected: f64,
@@ -43,7 +43,7 @@ pub struct Found {
     pub late: Option<String>,
 }
 
-/// The changes between two models.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Report {
     /// The differences in structure, causes before their consequences.
@@ -51,7 +51,6 @@ pub struct Report {
     /// The changed figures. Causes come before their consequences, then the order is by their
     /// weight in chains.
     pub figures: Vec<Found>,
-    /// The number of figures that were compared.
     pub compared: usize,
     /// The number of significant changes that are too small to matter.
     pub small: usize,
@@ -59,14 +58,11 @@ pub struct Report {
     pub open: usize,
     /// The speed of the machine in each run, if times were corrected for it.
     pub speed: Option<Speed>,
-    /// The smallest change of an execution time that could be found, as a share; the median over
-    /// all execution times.
+    /// The smallest detectable change of an execution time, as a share. It is the median over all
+    /// execution times.
     pub resolution: Option<f64>,
-    /// The spread between runs, for figures of a single run.
     pub spreads: Vec<RunSpread>,
-    /// The number of runs of each model.
     pub runs: (usize, usize),
-    /// Sentences on the assumptions and the limits of the comparison.
     pub notes: Vec<String>,
 }
 
@@ -139,8 +135,8 @@ pub fn diff(a: &Model, b: &Model, options: &Options) -> Report {
 }
 
 /// Tests all figures with the correction for their number, and returns the spreads between runs.
-/// Changed figures say nothing about the spread. So it is estimated again without them, and all
-/// figures are tested again.
+/// The first test finds changed figures, which say nothing about the spread. The function then
+/// estimates the spread without them, and tests all figures again.
 fn test(
     measured: &[(&Row<'_>, Measured)],
     others: &[Found],
@@ -179,7 +175,7 @@ fn assumptions(
     if single > 0 {
         let spreads: Vec<String> = spreads.iter().map(RunSpread::text).collect();
         notes.push(format!(
-            "{single} figures come from a single run in one of the models. Runs of an unchanged program differ by a spread: {}. Estimates come from the other figures of the same runs; --run-spread sets a spread. A callback that is slower in one run by chance, alone, looks like a change. Record several runs of each, in turn, and merge them.",
+            "{single} figures come from a single run in one of the models. Runs of an unchanged program differ by a spread: {}. Estimates come from the other figures of the same runs; --run-spread sets a spread. If only one callback is slower in one run by chance, this looks like a change. Record several runs of each program, in turn, and merge them.",
             spreads.join(", ")
         ));
     }
@@ -221,8 +217,8 @@ fn found(row: &Row<'_>, change: Change, model: &Model) -> Found {
     }
 }
 
-/// Returns the chain through a callback in whose latency the shift has the largest share, with that
-/// share.
+/// Returns the largest share that a callback's shift has in the latency of a chain through the
+/// callback, and the name of this chain.
 fn heaviest(model: &Model, id: &str, shift_ns: f64) -> Option<(f64, String)> {
     let passes = |c: &&Chain| c.callbacks.iter().any(|other| other == id);
     let latency = |c: &Chain| c.figures.latency_ns.quantile(0.5) as f64;
@@ -281,8 +277,8 @@ fn of_speed(speed: &Speed, options: &Options) -> Found {
     }
 }
 
-/// The assumed standard deviation, in s, of the time for which a burst of losses lasts in one run.
-/// A subscriber that starts late, or a machine that stands still, causes such a burst.
+/// The assumed standard deviation, in s, of the duration of a burst of losses in one run. A
+/// subscriber that starts late, or a machine that stops for a moment, causes such a burst.
 const BURST: f64 = 1.5;
 
 /// Returns the standard deviation of the difference between two runs' shares of lost items, if each

@@ -32,11 +32,12 @@ pub use structure::{Difference, Part, What};
 /// The conditions under which a difference counts as a change.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Options {
-    /// The smallest relative change that matters, as a share of a time, or of all items for losses.
+    /// The smallest relative change that matters. For times it is a share of the time, for losses a
+    /// share of all items.
     pub min_effect: f64,
     /// The smallest change of a time that matters, in ns.
     pub min_time_ns: f64,
-    /// The probability of finding any change where nothing changed.
+    /// The significance level: the probability that a change is reported although nothing changed.
     pub alpha: f64,
     /// The assumed standard deviation of execution times from run to run, as a share. It is used if
     /// a model has only one run. For response times and latencies it is multiplied by [`WAITING`].
@@ -44,8 +45,8 @@ pub struct Options {
     /// Is true if the spread between single runs is estimated from all figures. If there are too
     /// few, or if the value is false, `run_spread` is used.
     pub estimate_spread: bool,
-    /// Is true if times are compared as measured. Otherwise they are first corrected for the speed
-    /// of the machine in each run.
+    /// Is true if times are compared as measured. If it is false, times are first corrected for the
+    /// speed of the machine in each run.
     pub absolute: bool,
 }
 

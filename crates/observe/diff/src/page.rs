@@ -40,7 +40,7 @@ fn facts(out: &mut String, report: &Report) {
     );
     if let Some(least) = report.resolution {
         fact(
-            "smallest change of an execution time that shows",
+            "smallest detectable change of an execution time",
             percent(least),
         );
     }

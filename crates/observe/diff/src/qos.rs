@@ -35,8 +35,8 @@ fn id(e: &Endpoint) -> String {
     }
 }
 
-/// Describes each changed setting if both models have exactly one endpoint, otherwise all settings
-/// before and now.
+/// Describes each changed setting if both models have exactly one endpoint. Otherwise describes all
+/// settings before and after the change.
 fn change(before: &[Qos], now: &[Qos]) -> String {
     let all = |qos: &[Qos]| {
         let texts = qos.iter().map(|q| {

@@ -13,7 +13,7 @@ pub struct Sample {
 /// A factor with its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ratio {
-    /// The factor by which one sample is multiplied to lie where the other one does (Hodges-Lehmann
+    /// The factor by which one sample must be multiplied to match the other one (Hodges-Lehmann
     /// estimator).
     pub value: f64,
     pub low: f64,

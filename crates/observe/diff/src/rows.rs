@@ -7,16 +7,13 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// The figures of a callback or a chain that are compared.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Figure {
-    /// The time from the start of a chain's first callback to the publication of its output.
     Latency,
-    /// The time for which a callback has the CPU in one execution.
     Execution,
-    /// The time from when a callback could run to the end of its execution.
     Response,
-    /// The time from one start of a callback to the next.
     Period,
     /// The 99th percentile of a callback's execution time.
     ExecutionTail,
@@ -70,8 +67,8 @@ impl RunValue {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Side<'m> {
     pub dist: &'m Dist,
-    /// The value of each run, by run id. Empty if the model does not keep the values of single
-    /// runs.
+    /// The value of each run, by run id. It is empty if the model does not contain the values of
+    /// single runs.
     pub runs: Vec<RunValue>,
     /// The number of independent values to which the sample is equivalent; 0 if it is unknown.
     pub worth: u64,
@@ -134,8 +131,8 @@ pub fn rows<'m>(a: &'m Model, b: &'m Model) -> Vec<Row<'m>> {
 /// known from the runs themselves.
 const TAIL_RUNS: usize = 3;
 
-/// Returns the 99th percentiles of all runs, or `None` if one is missing or the model has too few
-/// runs.
+/// Returns the 99th percentiles of the execution times of all runs. Returns `None` if a run has
+/// none or the model has too few runs.
 fn execution_tail(c: &Callback) -> Option<Side<'_>> {
     let whole = side(c, Figure::Execution);
     let p99 = |run: &RunValue| {

@@ -7,12 +7,12 @@
 
 use crate::rows::{Figure, Row};
 
-/// The minimum number of callbacks. With fewer, the common deviation cannot be told apart from each
-/// callback's own.
+/// The minimum number of callbacks for an estimate of the machine's speed. With fewer callbacks,
+/// onbeat cannot separate their common deviation from the deviation of each one.
 const FEWEST: usize = 5;
 
 /// The speed of the machine in each run, as the logarithm of the run's execution times relative to
-/// the usual ones. 0 is usual, and a positive value is slower.
+/// the usual execution times. 0 is usual, and a positive value is slower.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Speed {
     /// The first model's runs: each run's id and the logarithm of its speed.
@@ -22,8 +22,8 @@ pub struct Speed {
 }
 
 impl Speed {
-    /// Estimates the speed from the callbacks that ran in all runs of both models. Returns `None`
-    /// if there are too few such callbacks.
+    /// Estimates the speed of the machine from the callbacks that ran in all runs of both models.
+    /// Returns `None` if there are too few such callbacks.
     pub fn of(rows: &[Row<'_>]) -> Option<Speed> {
         let all = |r: &&Row<'_>| r.figure == Figure::Execution;
         let most = |side: fn(&Row<'_>) -> usize| rows.iter().filter(all).map(side).max();
@@ -58,8 +58,8 @@ impl Speed {
         Some(speed)
     }
 
-    /// Returns the logarithm for a run of the first model, or of the second one if `second` is set.
-    /// Returns 0 for an unknown run.
+    /// Returns the logarithm of the machine's speed in a run of the first model, or of the second
+    /// one if `second` is set. Returns 0 for an unknown run.
     pub fn in_run(&self, second: bool, run: &str) -> f64 {
         let of = if second { &self.b } else { &self.a };
         of.iter()

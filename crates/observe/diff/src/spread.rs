@@ -32,16 +32,17 @@ const MEDIAN_DEVIATION: f64 = 0.6745;
 /// median of a period changes only if the clock or the source changes.
 const OF_PERIODS: f64 = 0.1;
 
-/// The kinds of figures with spreads of their own.
+/// A kind of figures. Each kind has its own spread between runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// Execution times. Their assumed spread is `Options::run_spread`.
     Execution,
-    /// Response times and latencies, which include waiting. Their assumed spread is twice that of
-    /// execution times.
+    /// Response times and latencies, which include waiting. Their assumed spread is twice the
+    /// assumed spread of execution times.
     Waiting,
-    /// Periods of callbacks. Their assumed spread is a tenth of that of execution times.
+    /// Periods of callbacks. Their assumed spread is a tenth of the assumed spread of execution
+    /// times.
     Period,
 }
 
@@ -78,16 +79,14 @@ impl Kind {
 }
 
 /// The spread that was used for one kind of figures.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct RunSpread {
-    /// The kind of figures for which the spread was used.
     pub kind: Kind,
     /// The standard deviation of a figure from run to run, as a share of the figure: the median
     /// over the figures of this kind.
     pub share: f64,
-    /// The number of figures from which the spread was estimated.
     pub figures: usize,
-    /// Is true if the share was estimated from figures, and false if it was assumed.
     pub estimated: bool,
 }
 
@@ -115,7 +114,7 @@ pub struct Spread {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Scale {
     kind: Kind,
-    /// The factor for [`unit`] at which the measured shifts are as large as expected by chance.
+    /// The `factor` of [`unit`] for which chance alone explains the size of the measured shifts.
     factor: f64,
     figures: usize,
 }
@@ -205,7 +204,8 @@ impl Spread {
         }
     }
 
-    /// Returns how far the estimate replaces the assumption, from 0 to 1.
+    /// Returns the weight of the estimated spread, 0 to 1. The assumed spread has the rest of the
+    /// weight.
     fn trust(&self, scale: &Scale) -> f64 {
         match self.options.estimate_spread {
             true => ((scale.figures as f64 - ASSUMED_UP_TO_FIGURES)
@@ -219,8 +219,8 @@ impl Spread {
         scale.kind.assumed(&self.options) * single.runs
     }
 
-    /// Returns a spread between the assumed and the estimated one. With more figures it is closer
-    /// to the estimate.
+    /// Returns a spread between the assumed and the estimated spread. With more figures, it is
+    /// closer to the estimated spread.
     fn blend(&self, scale: &Scale, single: &Single) -> f64 {
         let trust = self.trust(scale);
         let assumed = self.assumed(scale, single);
@@ -244,8 +244,8 @@ fn unit(kind: Kind, single: &Single, factor: f64) -> f64 {
     of_run * single.runs
 }
 
-/// Returns the factor at which the measured shifts are as large as expected by chance, or 0 if the
-/// executions alone explain them.
+/// Returns the `factor` of [`unit`] for which chance alone explains the size of the measured
+/// shifts. Returns 0 if the spread of the executions alone explains it.
 fn fit(kind: Kind, own: &[&Single]) -> f64 {
     let deviation = |factor: f64| {
         let errors = own.iter().map(|s| {

@@ -11,16 +11,15 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The kinds of parts that a model consists of.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
     /// A callback: its type, its threads, the topics that it publishes, and whether it ran.
     Callback,
-    /// A connection over which a callback takes the items of another one.
     Edge,
     /// A point at which a callback takes items of several inputs: one of each (AND), or any (OR).
     Junction,
-    /// A path of callbacks from a source to a sink.
     Chain,
     /// The QoS settings of a node's publishers or subscriptions on a topic.
     Qos,
@@ -40,12 +39,11 @@ impl Part {
 }
 
 /// The kind of difference between the two models.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
-    /// The second model has the part, the first one does not.
     Added,
-    /// The first model has the part, the second one does not.
     Removed,
     /// Both models have the part, with different properties.
     Changed,

@@ -11,12 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) type Heads<'m> = BTreeMap<&'m str, &'m str>;
 
-/// The identity of a chain after the collapse: callbacks, topics, whether it is a cut, and whether it begins
-/// at an input.
+/// The properties that distinguish a chain after hidden callbacks were collapsed: its callbacks,
+/// its topics, whether it is a cut, and whether it begins at an input.
 type Way<'m> = (Vec<&'m str>, Vec<&'m str>, bool, bool);
 
-/// Returns the head of each callback of a model: the callback whose part it belongs to. A callback that stays
-/// alone is its own head.
+/// Returns the head of each callback of a model: the callback that stands for the part to which
+/// this callback belongs. A callback that belongs to no part is its own head.
 pub(crate) fn heads<'m>(model: &'m Model, names: &Names<'_>, collapse: bool) -> Heads<'m> {
     let mut all = Collapse::of(model, names);
     if collapse {
@@ -83,7 +83,8 @@ impl<'m> Collapse<'m> {
         }
     }
 
-    /// Tries once to join each callback that is still its own head. Returns whether any callback was joined.
+    /// Tries once to join each callback that is still its own head to another part. Returns whether
+    /// any callback was joined.
     fn round(&mut self) -> bool {
         let inner: Vec<&str> = self.inner.iter().copied().collect();
         let mut changed = false;

@@ -19,8 +19,9 @@ pub(crate) fn add_edge(all: &mut EdgeFigures, more: &EdgeFigures) {
     }
 }
 
-/// Returns the figures of a collapsed part: the starts of its head and the load of all its callbacks. The
-/// part has no distributions of times, because it is unknown which executions belong together.
+/// Returns the figures of a collapsed part: the starts of its head (the callback that stands for
+/// the part) and the load of all its callbacks. The part has no distributions of times, because it
+/// is unknown which executions belong together.
 pub(crate) fn of_part<'f>(
     head: &CallbackFigures,
     all: impl Iterator<Item = &'f CallbackFigures>,
@@ -39,8 +40,8 @@ pub(crate) fn of_part<'f>(
     part
 }
 
-/// Returns the figures of a collapsed part for each mode. A mode in which the head did not run has only the
-/// load.
+/// Returns the figures of a collapsed part for each mode. `head` has the figures of the callback
+/// that stands for the part. A mode in which this callback did not run has only the load.
 pub(crate) fn of_modes(
     head: &BTreeMap<String, CallbackFigures>,
     members: &[&BTreeMap<String, CallbackFigures>],

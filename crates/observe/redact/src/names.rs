@@ -65,7 +65,7 @@ impl Kind {
     }
 }
 
-/// The letters of replacement names. Consonants alone form no words.
+/// The letters of replacement names. Without vowels, they form no words.
 const LETTERS: &[u8; 20] = b"bcdfghjkmnpqrstvwxyz";
 /// The number of letters of a replacement name. Among ten thousand names, the probability of two equal ones
 /// is 1 in 80 million.

@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// The names that a redacted model shows (docs/policy-format.md). All other names are hidden.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Policy {
-    /// The names of the interface, which stay visible.
     pub visible: Visible,
-    /// Hidden callbacks are collapsed into parts, which have the timing of these callbacks. If not set,
-    /// all callbacks stay, with replaced names.
+    /// If set, hidden callbacks are collapsed into parts, which have the timing of these callbacks.
+    /// Otherwise all callbacks stay, with replaced names.
     pub collapse: bool,
 }
 
@@ -28,6 +28,7 @@ impl Default for Policy {
 }
 
 /// The names that stay in a redacted model. A name that ends in `/**` stands for all names below it.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Visible {
@@ -37,11 +38,8 @@ pub struct Visible {
     pub nodes: Vec<String>,
     /// The ids of visible callbacks. The names of their nodes and inputs are visible too.
     pub callbacks: Vec<String>,
-    /// The names of visible threads, for example `onbeat-play`.
     pub threads: Vec<String>,
-    /// The names of visible modes, for example `urban`.
     pub modes: Vec<String>,
-    /// The host names of machines that may stay in the model.
     pub hosts: Vec<String>,
 }
 
@@ -57,7 +55,6 @@ pub enum PolicyError {
     },
     #[error("visible.{list}[{at}]: '{name}' {said}")]
     Name {
-        /// The key of the list in the policy, such as `topics`.
         list: &'static str,
         /// The index of the entry in the list. The first entry has index 0.
         at: usize,

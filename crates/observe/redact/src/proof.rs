@@ -4,13 +4,12 @@ use crate::sentences::words;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// A redacted model would still contain a word of a hidden name.
+/// The error that a redacted model would still contain a word of a hidden name.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{word}' is part of a hidden name and would stay in '{text}'. Make the name that contains it visible too, or hide both (nothing was written)")]
 pub struct Leak {
-    /// The word, which belongs to a hidden name.
     pub word: String,
-    /// The text of the redacted model that contains the word.
     pub text: String,
 }
 

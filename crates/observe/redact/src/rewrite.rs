@@ -14,9 +14,9 @@ use onbeat_document::schema::{
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The result of redacting a model: the model, and how much is hidden.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone)]
 pub struct Redacted {
-    /// The redacted model, in the usual model format.
     pub model: Model,
     /// The number of callbacks that the policy hides.
     pub hidden: usize,
@@ -171,8 +171,9 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         kept.into_iter().filter(|&i| times[&way(i)] == 1).collect()
     }
 
-    /// Returns the replacement ids of heads without a connection to the interface: one id for each executor
-    /// and each set of CPUs that its heads use.
+    /// Returns the replacement ids of heads (callbacks that stand for their part) without a
+    /// connection to the interface: one id for each executor and each set of CPUs that its heads
+    /// use.
     fn untouched(&self) -> BTreeMap<&'m str, String> {
         if !self.collapse {
             return BTreeMap::new();
@@ -213,8 +214,8 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         rest
     }
 
-    /// Returns the new id of each head. If two ids become equal, which happens only in damaged models, one
-    /// gets an ordinal.
+    /// Returns the new id of each head, the callback that stands for a part. If two ids become
+    /// equal, which happens only in damaged models, one gets an ordinal.
     fn new_ids(&self) -> BTreeMap<&'m str, String> {
         let mut taken = BTreeSet::new();
         let mut ids = BTreeMap::new();
@@ -347,8 +348,8 @@ impl<'m, 'n> Rewrite<'m, 'n> {
             .collect()
     }
 
-    /// Returns publishers and subscriptions. If parts are collapsed, only publishers and subscriptions on
-    /// visible topics stay. They become endpoints of their parts.
+    /// Returns the publishers and subscriptions of the redacted model. If parts are collapsed, only
+    /// publishers and subscriptions on visible topics stay. They become endpoints of their parts.
     fn endpoints(&self) -> Vec<Endpoint> {
         let stays = |e: &&Endpoint| !self.collapse || self.names.shows_topic(&e.topic);
         let renamed = |e: &Endpoint| {
@@ -642,8 +643,8 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         all.into_iter().map(new).collect()
     }
 
-    /// Returns the chains that stay. Also returns the number of paths through parts for which only the mean
-    /// latency is known.
+    /// Returns the chains that stay in the redacted model. Also returns the number of paths through
+    /// parts for which only the mean latency is known.
     fn all_chains(&self) -> (Vec<Chain>, usize) {
         let of_old = |&i: &usize| &self.model.chains[i];
         let (mut ways, mut measured) = (BTreeSet::new(), BTreeSet::new());

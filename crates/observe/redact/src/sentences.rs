@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The words that sentences of a model may contain. If a word is missing here, a sentence is removed, but no
-/// secret is revealed.
+/// The words that the sentences of a redacted model may contain. If a word is missing here, a
+/// sentence is removed, but no secret is revealed.
 const WORDS: &str = include_str!("words.txt");
 
 pub(crate) struct Speech<'a> {

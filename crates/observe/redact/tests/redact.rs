@@ -55,7 +55,7 @@ fn answers(model: &Model, limits: &str) -> Vec<(String, String, String, String)>
 }
 
 #[test]
-fn a_redacted_model_answers_the_same_about_its_interface() {
+fn a_redacted_model_gives_the_same_answers_about_its_interface_as_the_original() {
     let model = generate::parking(3);
     let policy = read(PARKING.as_bytes()).unwrap();
     let redacted = redact(&model, &policy, &key("a supplier's key")).unwrap();
@@ -351,7 +351,7 @@ fn no_hidden_name_remains_in_a_redacted_model() {
 }
 
 #[test]
-fn equal_keys_give_equal_pseudonyms_and_other_keys_others() {
+fn equal_keys_give_equal_pseudonyms_and_different_keys_different_ones() {
     let policy = Policy {
         collapse: false,
         ..read(PARKING.as_bytes()).unwrap()

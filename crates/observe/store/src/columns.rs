@@ -54,8 +54,8 @@ impl CellType {
     }
 }
 
-/// Encodes rows as a Parquet file. Each row must be as long as `columns`. Equal rows give equal
-/// bytes.
+/// Encodes rows as a Parquet file. Each row must have one cell for each column. Equal rows give
+/// equal bytes.
 pub(crate) fn write(columns: &[Column], rows: &[Vec<Cell>]) -> Result<Vec<u8>, ParquetError> {
     let fields: Result<Vec<_>, _> = columns
         .iter()

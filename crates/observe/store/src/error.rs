@@ -22,7 +22,6 @@ pub enum StoreError {
     Place { place: String, what: String },
     #[error("cannot {action} {key} of {place}: {what}")]
     Access {
-        /// The action that failed, as a verb for the message: read, write, list or remove.
         action: &'static str,
         place: String,
         /// The path of the file within the store, with `/` as the separator.
@@ -44,9 +43,10 @@ pub enum StoreError {
     )]
     Name {
         place: String,
-        /// The digits that the user gave.
+        /// The digits of an id that the user gave.
         name: String,
-        /// The beginning of the message: it says whether no object or several objects fit.
+        /// The beginning of the message: it says whether no object or several objects have an id
+        /// that begins with these digits.
         what: &'static str,
     },
     #[error("run '{run}' is in the models {a} and {b} and would count twice. Leave one of them out with --without {a}.", run = visible(run), a = a.short(), b = b.short())]

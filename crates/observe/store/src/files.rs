@@ -19,7 +19,6 @@ pub(crate) struct Listing {
 pub(crate) struct Listed {
     pub name: String,
     pub bytes: u64,
-    /// The id under which the store has the file's content.
     pub object: String,
 }
 
@@ -62,15 +61,13 @@ impl Listing {
 }
 
 /// The result of copying an object from a store to this machine.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Got {
-    /// The id of the object that was copied out of the store.
     pub object: Id,
-    /// Whether the object is a model or a trace.
     pub kind: Kind,
     /// The number of files that were written: 1 for a model.
     pub files: u64,
-    /// The total size of the files that were written.
     pub bytes: u64,
 }
 

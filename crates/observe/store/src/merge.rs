@@ -18,19 +18,20 @@ use onbeat_document::Model;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 
-/// The prefix of the names of kept merges. Increase the number in it when merging gives other results.
+/// The prefix of the names of stored merges. Increase the number in it when merging gives other
+/// results.
 const FORM: &str = concat!("onbeat-merge/1 ", env!("CARGO_PKG_VERSION"));
 
 const MAX_MERGE_BYTES: u64 = 4 << 30;
 
 /// The merged model, with the number of models and merges that were read for it.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug)]
 pub struct Merged {
     /// The merge of all models, or `None` if no undamaged model is left.
     pub model: Option<Model>,
     /// The number of models that were merged, including those in reused merges.
     pub models: usize,
-    /// The number of models that were read from the store.
     pub models_read: usize,
     /// The number of earlier merges that were read from the store and reused.
     pub merges_read: usize,
@@ -140,7 +141,8 @@ fn name(models: &[Id]) -> Id {
 }
 
 impl Work<'_> {
-    /// Returns the merge of these sorted models. Their ids agree in all levels of the tree above `level`.
+    /// Returns the merge of these sorted models. In the tree of merges, each level compares two
+    /// more bits of the models' ids. The ids agree in all bits above `level`.
     fn node(&mut self, models: &[Id], level: usize) -> Result<Model, Failed> {
         if let [only] = models {
             return self.leaf(*only);
@@ -189,7 +191,8 @@ impl Work<'_> {
         })
     }
 
-    /// Returns an earlier merge, or `None` if the merge is missing or damaged and must be made again.
+    /// Reads an earlier merge of `models` from the store. Returns `None` if the merge is missing or
+    /// damaged and must be made again.
     fn kept(&self, key: &str, models: &[Id]) -> Option<Model> {
         let bytes = self.store.read(key, MAX_MERGE_BYTES).ok()??;
         let (sum, packed) = bytes.split_at_checked(32)?;

@@ -21,11 +21,10 @@ use std::time::Duration;
 const MAX_ROW_DELAY: Duration = Duration::from_secs(3600);
 
 /// The result of putting one model or trace into a store.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Put {
-    /// The id under which the store has the object.
     pub object: Id,
-    /// Whether the object is a model or a trace.
     pub kind: Kind,
     /// The number of runs that the object contains: 1 for a trace.
     pub runs: usize,

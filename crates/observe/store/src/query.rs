@@ -5,17 +5,16 @@ use crate::index::{Kind, Row};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The conditions that a run must meet to be found. An empty list or `None` sets no condition. A run fits a
-/// list if it fits one of the list's words.
+/// The conditions that a run must meet to be found. An empty list or `None` sets no condition. A
+/// run meets the condition of a list if it matches one of the list's words.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default)]
 pub struct Query {
     /// The kind of objects to find. `None` finds models and traces.
     pub kind: Option<Kind>,
     /// The build names to find, as given with `onbeat store put --build`.
     pub builds: Vec<String>,
-    /// The modes to find, for example urban.
     pub modes: Vec<String>,
-    /// The host names to find.
     pub hosts: Vec<String>,
     /// The earliest start of a run, in ns since 1970. Runs that start at this time fit.
     pub from_ns: Option<u64>,
@@ -30,8 +29,8 @@ pub struct Query {
 pub struct Found {
     /// The index rows of the objects whose runs all fit.
     pub rows: Vec<Row>,
-    /// The objects that have both runs that fit and runs that do not. They are left out, because their
-    /// figures cover all their runs.
+    /// The objects of which only some runs fit. They are left out, because their figures cover all
+    /// their runs.
     pub partly: BTreeSet<Id>,
 }
 
@@ -55,8 +54,8 @@ impl Query {
             && !self.without.contains(&row.object)
     }
 
-    /// Returns the rows that fit. An object that was put under two build names fits if one of the names
-    /// fits.
+    /// Returns the rows that fit the query. An object that was put under two build names fits if
+    /// one of the names fits.
     pub fn of(&self, rows: &[Row]) -> Found {
         let mut objects: BTreeMap<(Id, &str), (Vec<&Row>, usize)> = BTreeMap::new();
         for row in rows {

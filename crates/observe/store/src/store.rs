@@ -29,9 +29,9 @@ struct Mark {
 }
 
 /// The content of the index at the time when it was read.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Default)]
 pub struct Index {
-    /// The rows of all parts, sorted and without duplicates.
     pub rows: Vec<Row>,
     pub(crate) parts: Vec<String>,
     /// A line for each part of the index that could not be used.

@@ -11,11 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::Duration;
 
-/// The age from which on leftovers in a directory are removed. The lock excludes running writers, so only
-/// killed writers leave files.
+/// The minimum age of a half-written file that tidying removes from a directory. The lock excludes
+/// running writers, so only killed writers leave such files.
 const GRACE: Duration = Duration::from_secs(3600);
 
-/// The result of tidying a store.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Tidied {
@@ -25,7 +24,6 @@ pub struct Tidied {
     pub removed: u64,
     /// The number of removed merges that were kept for reuse.
     pub merges_removed: u64,
-    /// The total size of the removed files.
     pub bytes: u64,
     /// A line for each damaged file. Tidying does not remove damaged files.
     pub damaged: Vec<String>,
@@ -124,13 +122,12 @@ fn listing(store: &Store, id: Id) -> Result<Vec<(Id, u64)>, StoreError> {
 }
 
 /// The result of checking all objects of a store.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Checked {
     /// The number of rows in the index: one for each run of each object.
     pub rows: usize,
-    /// The number of different models that the index names.
     pub models: usize,
-    /// The number of different traces that the index names.
     pub traces: usize,
     /// The number of objects that were read and compared with their ids.
     pub objects: usize,

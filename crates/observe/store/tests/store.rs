@@ -249,8 +249,8 @@ fn merging_one_more_model_reads_only_its_path_to_the_root(on: On) {
     assert_eq!(text(&next.model.expect("a model")), at_once(&texts));
 }
 
-/// A model that is put twice counts once. If it is put under two builds, both builds find it. It fits only if
-/// all its runs fit.
+/// A model that is put twice counts once. If it is put under two builds, queries for either build
+/// find it. A query finds a model only if all its runs fit.
 fn queries_find_exactly_the_objects_that_fit(on: On) {
     let place = Place::new(on);
     let urban = model("a", "urban", 100, &[5]);
@@ -592,7 +592,8 @@ fn a_server_refusal_is_reported_in_one_line_without_the_secret() {
     assert!(line.contains("refused"), "{line}");
 }
 
-/// The list has more names than a page, and two writers write the same models at the same time.
+/// Two writers write the same models at the same time. The list of the store's files is longer than
+/// one page of the server's answer.
 #[test]
 fn concurrent_writers_lose_nothing_and_long_lists_of_a_store_are_read_fully() {
     let place = Place::new(On::S3);

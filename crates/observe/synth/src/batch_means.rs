@@ -5,8 +5,8 @@
 //! the means of blocks of m values vary c times as much as those of independent values, then n
 //! values count as n / c.
 
-/// The maximum number of blocks of values. When one more is needed, neighbouring blocks are merged
-/// in pairs, so that the length of a block doubles.
+/// The maximum number of blocks into which the values of a run are grouped. When it is reached,
+/// neighbouring blocks are merged in pairs, and the length of a block doubles.
 const MAX_BLOCKS: usize = 32;
 const MIN_BLOCKS: usize = 6;
 
@@ -41,7 +41,7 @@ impl BatchMeans {
         }
     }
 
-    /// Returns the number of independent values that the recorded values are worth. It is at most
+    /// Returns how many independent values the recorded values are equivalent to. This is at most
     /// the number of recorded values. Returns 0 if there are too few values for an estimate.
     pub(super) fn effective(&self) -> u64 {
         if self.block_sums.len() < MIN_BLOCKS {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_drift_counts_as_few_values_and_equal_values_all_count() {
+    fn values_that_drift_slowly_count_as_few_and_equal_values_all_count_as_independent() {
         let (mut drift, mut constant) = (BatchMeans::default(), BatchMeans::default());
         for i in 0..1000 {
             drift.record(1_000_000 + i * 1000);

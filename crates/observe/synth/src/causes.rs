@@ -19,22 +19,23 @@ use std::collections::BTreeMap;
 /// switches of observed threads come in addition.
 const SWITCHES: usize = 512;
 
-/// Above this number of thread names, the names of ended threads are forgotten even if their process is kept.
+/// The maximum number of thread names that are kept for running and ended threads. Above it, the
+/// names of ended threads are forgotten, even if their process is still kept.
 const ENDED_NAMES_MAX: usize = 4096;
 
 /// The maximum number of different causes in one run. Further causes count as *others*.
 const CAUSES_MAX: usize = 4096;
 
-/// The maximum number of causes per callback in one run. The list is cut before any merge, so that the result
-/// does not depend on the order of merges.
+/// The maximum number of causes per callback in one run. The causes beyond it are left out before
+/// runs are merged, so that the result does not depend on the order of merges.
 const CAUSES_PER_CALLBACK_MAX: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wait {
     pub(super) begin: u64,
     pub(super) end: u64,
-    /// The thread that had the CPU or that woke up the waiting thread: a thread id, 0 (no thread),
-    /// [`UNTOLD`] or [`HOST`](crate::named::HOST).
+    /// The thread that had the CPU or that woke up the waiting thread. The value is a thread id, 0
+    /// (no thread), [`UNTOLD`] (unknown) or [`HOST`](crate::named::HOST).
     pub(super) by: u32,
     pub(super) asleep: bool,
 }
@@ -43,7 +44,8 @@ pub(super) struct Wait {
 pub(super) struct Move {
     time: u64,
     from: u16,
-    /// The thread that had the CPU `from` when the waiting thread left that CPU's queue at `time`.
+    /// The thread that ran on CPU `from` at `time`, when the waiting thread moved from the queue of
+    /// `from` to another CPU.
     holder: u32,
 }
 
@@ -174,8 +176,8 @@ pub(super) struct Causes {
     /// The waits of all threads for a CPU, until the caller of the synthesis drains them. `None` if
     /// the caller has not asked for them.
     pub(super) held: Option<Vec<Held>>,
-    /// The reports of threads' names in order of time, until the caller of the synthesis drains
-    /// them. `None` if the caller has not asked for them.
+    /// The names of threads in order of time, kept until the caller of the synthesis drains them.
+    /// `None` if the caller has not asked for them.
     pub(super) named: Option<Vec<Named>>,
 }
 
@@ -209,10 +211,11 @@ impl Causes {
         Move { time, from, holder }
     }
 
-    /// Reports which threads had the CPU while a preempted or woken thread waited for it.
+    /// Reports which threads had the CPU while a preempted or woken thread (`tid`) waited for it.
     ///
-    /// The thread gets `cpu` from the thread `prev` at `end`. `on` is the CPU on which the waiting thread was
-    /// preempted, and `moves` has its moves to other CPUs. Call this before [`Causes::record_switch`] for that switch.
+    /// The wait ends at `end`, when `tid` gets `cpu` from the thread `prev`. `on` is the CPU on
+    /// which `tid` was preempted. `moves` contains its moves to other CPUs. Call this before
+    /// [`Causes::record_switch`] for the switch at `end`.
     pub(super) fn waited(
         &mut self,
         (begin, on, moves): (u64, Option<u16>, &[Move]),
@@ -256,14 +259,14 @@ impl Causes {
         self.held = held;
     }
 
-    /// Returns the number of the component that a thread belongs to. `by` is a thread id, 0 for an
-    /// idle CPU, or [`UNTOLD`].
+    /// Returns the number of the component to which the thread `by` belongs. `by` is a thread id, 0
+    /// for an idle CPU, or [`UNTOLD`] for an unknown thread.
     pub(super) fn component_number(&mut self, by: u32) -> u32 {
         self.number(by) as u32
     }
 
-    /// Returns the number of the component that the thread belonged to when threads had these names. `by`
-    /// is as for [`Causes::component_number`].
+    /// Returns the number of the component to which the thread `by` belonged when `names` were the
+    /// names of the threads. `by` is a thread id, 0 for an idle CPU, or [`UNTOLD`].
     pub(super) fn component_number_in(&mut self, names: &ThreadNames, by: u32) -> u32 {
         self.number_of(names.who(by)) as u32
     }
@@ -298,8 +301,8 @@ impl Causes {
         }
     }
 
-    /// Sets the names of a thread that is not observed and of its process. `known` means that the
-    /// process belongs to the recording.
+    /// Sets the names of an unobserved thread and of its process. `known` is set if the process
+    /// belongs to the recording.
     pub(super) fn name_bystander(
         &mut self,
         (pid, tid): (u32, u32),
@@ -358,11 +361,12 @@ impl Causes {
     }
 
     /// Forgets the processes that are keys of `gone`. The value of a key is the process that
-    /// continues the forgotten one. The time that the threads of a forgotten process took from
-    /// other threads still counts: for the process that continues it, or else for all programs with
-    /// threads of the same name.
+    /// continues it, if there is one. Returns the numbers of the components that were merged into
+    /// others.
     ///
-    /// Returns the numbers of the components that were merged into others.
+    /// The time that threads of a forgotten process took from other threads still counts. It counts
+    /// for the process that continues it, or else for all programs that have threads of the same
+    /// name.
     pub(super) fn forget<'a>(
         &mut self,
         gone: &BTreeMap<u32, Option<u32>>,
@@ -418,8 +422,8 @@ impl Causes {
         }
     }
 
-    /// Adds an instance's waits to the waits of its callback: the waits within the instance, and the waits
-    /// right before its start.
+    /// Adds the waits of an instance to the waits `to` of its callback. These are the waits within
+    /// the instance and the waits right before its start.
     pub(super) fn add(&mut self, instance: InstanceId, start: Option<u64>, to: &mut Waits) {
         if self.pending_waits.is_empty() {
             return;

@@ -22,17 +22,18 @@ pub(crate) const MAX_LINEAGES: usize = 16;
 
 const MAX_PATHS: usize = 50_000;
 
-/// The maximum number of extended paths that are remembered, including extensions that were
-/// refused.
+/// The maximum number of remembered attempts to extend a path by a callback. Refused attempts count
+/// too.
 const MAX_CHILDREN: usize = 4 * MAX_PATHS;
 
 const MAX_EDGES: u32 = 64;
 
-/// A graph with at least this many paths is dense, so that the model does not list all of its chains.
+/// The number of paths from which on a graph counts as dense. The model does not list all chains of
+/// a dense graph.
 const DENSE: usize = 1024;
 
-/// The ways on which the data of an execution or an item came: the last step of each way, and the
-/// origins of the data.
+/// The paths on which the data of an execution or an item came, and the origins of the data. Each
+/// path is given by its last step.
 ///
 /// Owns one reference to each step and to the origins. [`Steps::release_all`] gives the references
 /// back.
@@ -78,7 +79,6 @@ impl Lineages {
     }
 }
 
-/// The beginning of an execution that is a step of a lineage.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Began {
     pub(crate) thread: ThreadId,
@@ -101,10 +101,10 @@ struct Step {
     origin: u64,
     refs: u32,
     began: Began,
-    /// The data came this way before: a callback had stored the data and now reads it again.
+    /// The step repeats an earlier one: a callback had stored the data and now reads it again.
     reread: bool,
-    /// The sum of the doubts of all junctions on the way. A higher sum means that it is less certain that the
-    /// data came this way.
+    /// The sum of the doubts of all junctions on this path. The higher the sum, the less certain it
+    /// is that the data came on this path.
     doubts: u8,
 }
 
@@ -226,8 +226,6 @@ impl Steps {
         *lineages
     }
 
-    /// Gives back one reference to a step. Frees the step and its parents when no reference is
-    /// left.
     pub(crate) fn release(&mut self, step: StepId) {
         let mut next = Some(step);
         while let Some(id) = next {
@@ -257,7 +255,6 @@ impl Steps {
         lineages.origins = Some(self.origins.begin(before, root, start));
     }
 
-    /// Adds the origins of an item to the origins of the execution that takes the item.
     pub(crate) fn enter(
         &mut self,
         lineages: &mut Lineages,
@@ -347,8 +344,11 @@ impl Steps {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Via {
     Item(NameId),
-    /// The publishing callback's own input, which came over the topic of this name, entered the synchroniser.
-    /// If the callback does not wait for other inputs, the same path also leads past the synchroniser.
+    /// The path enters a synchroniser with an input of the callback that published the
+    /// synchroniser's output. The input came over the topic of this name.
+    ///
+    /// If that callback does not wait for other inputs, the same path also leads past the
+    /// synchroniser.
     Own(NameId),
 }
 
@@ -360,7 +360,6 @@ impl Via {
     }
 }
 
-/// The figures of executions that ended with a path's last callback.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Terminal {
     pub(crate) figures: PerMode<PathFigures>,
@@ -372,8 +371,8 @@ pub(crate) struct Terminal {
 
 #[derive(Debug, Clone)]
 pub(crate) struct PathNode {
-    /// The path without its last callback, and the way from there to the last callback. `None` for a path of
-    /// one callback.
+    /// The path without its last callback, and the connection from there to the last callback.
+    /// `None` for a path of one callback.
     pub(crate) parent: Option<(PathId, Via)>,
     pub(crate) vertex: VertexId,
     pub(crate) depth: u32,
@@ -383,10 +382,10 @@ pub(crate) struct PathNode {
     /// if other executions continue beyond this path. The value is the start of the last callback in the
     /// latest execution that ended.
     cut: Option<u64>,
-    /// Counts items that were lost between the path's last two callbacks.
+    /// The number of items that were lost between the path's last two callbacks.
     pub(crate) lost: PerMode<u64>,
-    /// Counts lineages that were not followed to the last callback of this path, or not beyond it,
-    /// because there were too many lineages.
+    /// The number of lineages that were dropped at this path because there were too many. They were
+    /// not followed to the path's last callback, or not beyond it.
     pub(crate) dropped: PerMode<u64>,
     pub(crate) terminal: Option<Box<Terminal>>,
 }
@@ -416,12 +415,11 @@ pub(crate) struct Paths {
     pub(crate) switches: Switches,
     roots: FxHashMap<VertexId, PathId>,
     children: FxHashMap<(PathId, Via, VertexId), Extension>,
-    /// True for each callback from which at least one path continues. The index is the callback's number.
+    /// For each callback, by its number: whether at least one path continues from it.
     extended: Vec<bool>,
-    /// True for each callback that only stores inputs for outputs of other callbacks. The index is the
-    /// callback's number.
+    /// For each callback, by its number: whether it only stores inputs for outputs of other
+    /// callbacks.
     stored: Vec<bool>,
-    /// A lineage was dropped, so that some paths are incomplete.
     capped: bool,
 }
 
@@ -497,17 +495,17 @@ impl Paths {
         }
     }
 
-    /// Returns a path, then the same path without its last callback, and so on to the path of the first
-    /// callback alone.
+    /// Returns a path, then the same path without its last callback, and so on, until the path has
+    /// only its first callback.
     pub(crate) fn upwards(&self, path: PathId) -> impl Iterator<Item = &PathNode> {
         let parent = |node: &&PathNode| node.parent.map(|(path, _)| self.node(path));
         std::iter::successors(Some(self.node(path)), parent)
     }
 
-    /// Returns the callbacks of a path from which the data certainly came, last to first.
+    /// Returns those callbacks of a path from which the data certainly came, last to first.
     ///
-    /// The list ends at a synchroniser if the path enters it by an input whose callback did not publish the
-    /// output.
+    /// If the path enters a synchroniser by an input whose callback did not publish the output, the
+    /// list ends at the synchroniser.
     pub(crate) fn certain<'a>(
         &'a self,
         path: PathId,
@@ -553,8 +551,8 @@ impl Paths {
         next
     }
 
-    /// Returns each refused extension that would have visited a callback twice, as the path and
-    /// that callback.
+    /// Returns the paths that were not extended because a callback would have appeared twice. Each
+    /// path comes with that callback.
     pub(crate) fn cycles(&self) -> impl Iterator<Item = (PathId, VertexId)> + '_ {
         let children = self.children.iter();
         children.filter_map(|(&(path, _, vertex), next)| {
@@ -566,8 +564,8 @@ impl Paths {
         self.capped
     }
 
-    /// Counts one lineage as dropped at the end of a path. The first callback of the lineage
-    /// started at `origin`.
+    /// Counts one more dropped lineage for `path`. `origin` is the start of the lineage's first
+    /// callback and decides the mode.
     pub(crate) fn drop_at(&mut self, path: PathId, origin: u64) {
         let mode = self.switches.at(origin);
         self.capped = true;
@@ -623,7 +621,7 @@ impl Paths {
         }
     }
 
-    /// Marks that data continues from a callback, even on a path that is not followed.
+    /// Marks a callback from which data continues, even if the data is not followed there.
     pub(crate) fn extend_vertex(&mut self, vertex: VertexId) {
         set(&mut self.extended, vertex);
     }
@@ -632,17 +630,19 @@ impl Paths {
         is_set(&self.extended, vertex)
     }
 
-    /// Marks that a callback only stores its inputs for outputs of other callbacks.
     pub(crate) fn set_stored(&mut self, vertex: VertexId) {
         self.extend_vertex(vertex);
         set(&mut self.stored, vertex);
     }
 
-    /// Reports whether the model leaves out the chain of this path, although executions ended there.
+    /// Reports whether the model leaves out the chain of this path, although executions ended
+    /// there.
     ///
-    /// The model leaves out chains only in a dense graph in which lineages were dropped, and never a path
-    /// that the user cut. The path's last callback must only store its inputs, or its data must continue
-    /// while lineages of the path were dropped.
+    /// The model leaves out chains only in a dense graph in which lineages were dropped. It never
+    /// leaves out a path that the user cut. A left-out path is one of these:
+    ///
+    /// - Its last callback only stores its inputs.
+    /// - Its data continues, and lineages of the path were dropped.
     pub(crate) fn is_unlisted(&self, path: PathId) -> bool {
         let node = self.node(path);
         let dropped = || node.dropped.iter().any(|d| *d.1 > 0);
@@ -858,7 +858,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_add_up_to_the_latency_and_all_steps_are_freed() {
+    fn the_shares_of_a_chains_steps_add_up_to_the_latency_and_all_steps_are_freed() {
         let (mut paths, mut steps) = (Paths::default(), Steps::default());
         let (vertex, topic) = (VertexId::new, |n| Via::Item(NameId::new(n)));
         let a = paths.root(vertex(0)).unwrap();

@@ -6,14 +6,14 @@
 pub enum Ended {
     /// The recording has an event for the end, for example `callback_end`.
     Exact,
-    /// The end follows from the executor's next action.
+    /// The recording shows the end only by the next call of the executor.
     Inferred,
     /// The execution shared a part of its thread's time with other executions. It therefore has no
     /// times of its own.
     Shared,
     /// No event shows when the execution ran, so it has no times.
     Unshown,
-    /// The event of the end is missing.
+    /// The recording lacks the event of the execution's end.
     Aborted,
     /// The process or thread ended before the execution did.
     CutOff,
@@ -61,13 +61,14 @@ pub struct ExecutionSeen {
     /// it. The response time counts from here.
     pub ready_ns: Option<u64>,
     pub start_ns: u64,
-    /// The end, or the latest time at which the execution can have ended.
+    /// The end of the execution. If its event is missing: the latest time at which the execution
+    /// can have ended.
     pub end_ns: u64,
     pub ended: Ended,
     /// The times within the execution, or `None` if scheduler events are missing.
     pub spent: Option<Spent>,
     pub preemptions: u32,
-    /// The number of times at which the thread went to sleep within the execution.
+    /// How often the thread went to sleep within the execution.
     pub blockings: u32,
     /// The recording has scheduler events of the thread.
     pub scheduled: bool,
@@ -87,7 +88,8 @@ pub struct ExecutionSeen {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     Taken {
-        /// The start of the callback, or the time of the take within a callback.
+        /// The start of the callback that took the item. If a running callback took the item: the
+        /// time of the take.
         time_ns: u64,
         pid: u32,
         tid: u32,
@@ -98,7 +100,7 @@ pub enum Fate {
     },
     /// No callback took the item, and it was not overwritten.
     Lost,
-    /// A later item took its place in a full queue.
+    /// A later item took the place of this item, because the subscription's history was full.
     Overwritten,
     NotLost,
     NotOverwritten,

@@ -633,8 +633,6 @@ impl Synth {
         self.cx.entities.handle(at.process, kind, address)
     }
 
-    /// Records that a thread reads `input` from the entity `e`. If the entity is unknown, the read
-    /// is only counted.
     fn read(&mut self, at: At, e: Option<EntityId>, input: Input) {
         match e {
             Some(e) => {
@@ -734,8 +732,8 @@ impl Synth {
         }
     }
 
-    /// Late attach: reports whether an item shows the topic of a ring buffer. The topic was unknown when the
-    /// first item was put into the buffer.
+    /// Late attach: reports whether the thread that puts an item into a ring buffer shows the
+    /// buffer's topic, which was unknown until then.
     fn gets_name(&self, at: At, e: EntityId) -> bool {
         let entities = &self.cx.entities;
         let publisher = self.spans.intra_publisher(at.thread);
@@ -743,7 +741,8 @@ impl Synth {
         named && entities.is_nameless(at.process, e)
     }
 
-    /// Late attach: creates a ring buffer that is first seen when an item is put into it.
+    /// Late attach: creates a ring buffer whose creation was not recorded. The recording first
+    /// shows it when an item is put into the buffer.
     fn ring_found(&mut self, at: At, buffer: u64) -> EntityId {
         let publisher = self.spans.intra_publisher(at.thread);
         let entities = &mut self.cx.entities;

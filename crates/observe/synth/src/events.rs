@@ -7,7 +7,6 @@ use super::values::{Cpus, Gid, Idle, Release, ThreadId, ThreadProfile, Totals};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
     Instance(InstanceId),
-    /// Something outside of all callbacks caused the event.
     Outside,
     Hidden,
     Ambiguous,
@@ -35,11 +34,11 @@ pub(super) enum Input {
         sequence: i64,
         at: u64,
     },
-    /// The execution begins with work that a callback handed to its thread.
+    /// The execution begins with work that a callback handed over to the execution's thread.
     Handed {
         work: HandedId,
     },
-    /// The execution begins with work that an instance created for later.
+    /// The execution begins with work that another execution created for later.
     Made {
         hand: HandId,
     },
@@ -60,12 +59,10 @@ pub(super) struct Begin {
 pub(super) struct End {
     pub(super) instance: InstanceId,
     pub(super) time: u64,
-    /// The times that the thread spent on the CPU and waiting, from the instance's start to its end.
     pub(super) spent: Totals,
     pub(super) how: Ending,
     pub(super) profile: ThreadProfile,
     pub(super) cpus: Cpus,
-    /// The recording has scheduler events of the thread that ran the instance.
     pub(super) scheduled: bool,
 }
 
@@ -91,7 +88,6 @@ impl Ending {
     }
 }
 
-/// An input that a running instance takes itself, for example with `take()`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OwnInput {
     pub(super) instance: InstanceId,
@@ -143,7 +139,6 @@ pub(super) struct Response {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MadeBy {
     Service,
-    /// The instance of another callback, which responds in place of the service's callback.
     Later(InstanceId),
     Handed(HandId),
     Unknown,
@@ -166,7 +161,8 @@ pub(super) enum SpanEvent {
         instance: InstanceId,
         time: u64,
     },
-    /// No execution began with this wake-up, so the callback handed over no work.
+    /// The wake-up with this number began no execution on the woken thread. The callback therefore
+    /// handed over no work.
     NotHanded {
         work: HandedId,
     },
@@ -176,8 +172,8 @@ pub(super) enum SpanEvent {
         hand: HandId,
         time: u64,
     },
-    /// The instance has processed its input and may have ended at this time. Its end follows, with this time
-    /// or a later one.
+    /// The instance has processed its input. The event of its end follows, with this time or a
+    /// later one.
     InputDone {
         instance: InstanceId,
         time: u64,
@@ -187,7 +183,8 @@ pub(super) enum SpanEvent {
         owner: Owner,
     },
     Publish(Publication),
-    /// The publisher's last publication had no time stamp, and its call returned by this time.
+    /// The publisher's last publication had no time stamp. Its publish call returned at `time` or
+    /// earlier.
     PublishReturned {
         publisher: EntityId,
         time: u64,
@@ -198,7 +195,6 @@ pub(super) enum SpanEvent {
     },
     Request(Request),
     Response(Response),
-    /// A thread took a message, but no callback runs on the message.
     ReadOnly {
         subscription: EntityId,
         source_ns: i64,

@@ -44,8 +44,8 @@ impl Synth {
         self.ids().provisional(VertexId::new(callback as usize))
     }
 
-    /// Ends the events and returns the callback ids, for [`SynthOptions::ids`] of another pass over
-    /// the same events.
+    /// Declares the events complete and returns the callback ids. A second pass over the same
+    /// events uses them as [`SynthOptions::ids`].
     ///
     /// [`SynthOptions::ids`]: super::SynthOptions::ids
     pub fn into_ids(mut self) -> Vec<Option<String>> {
@@ -53,8 +53,8 @@ impl Synth {
         self.callback_ids()
     }
 
-    /// Returns the components by the numbers of [`Synth::component_of`]. Each has the names that are known
-    /// so far.
+    /// Returns the components, in the order of their numbers from [`Synth::component_of`]. Each
+    /// component has the node names that are known at the time of the call.
     pub fn components(&self) -> Vec<Component> {
         let by_pid = nodes_by_pid(self);
         let nodes = |pid| by_pid.get(&pid).cloned().unwrap_or_default();
@@ -62,7 +62,7 @@ impl Synth {
         self.cx.causes.components(nodes, name)
     }
 
-    /// Ends the events and returns the model of all of them.
+    /// Declares the events complete and returns the model of the run.
     pub fn finish(mut self) -> Model {
         self.end_of_events();
         self.ended_model()
@@ -80,8 +80,8 @@ impl Synth {
         }
     }
 
-    /// Returns the runs of the recording. Values that the caller's options lack come from the
-    /// events.
+    /// Returns the description of this run. Properties that the caller's options do not state are
+    /// computed from the events.
     fn runs(&self) -> Parts {
         let mut run = self.options.run.clone();
         if run.events == 0 {
@@ -234,8 +234,8 @@ impl<'a> Finish<'a> {
         }
     }
 
-    /// Returns a callback's figures by mode. A mode in which the callback did not run still counts as
-    /// observed time.
+    /// Returns a callback's figures by mode. A mode in which the callback did not run is also
+    /// listed, because it was observed.
     fn figures(&self, v: &Vertex) -> BTreeMap<String, CallbackFigures> {
         let mut all = BTreeMap::new();
         for (modes, run) in self.parts.modes() {

@@ -1,7 +1,8 @@
 //! Executions of chains with their steps, and what was seen around them. `onbeat-why` cuts latencies
 //! with them.
 
-/// One execution of a chain that has ended. Its latency is the one that the model counts.
+/// One execution of a chain. Its latency is the one that the model counts.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChainEnd {
     /// The number of the chain's path, for [`Synth::path`](super::Synth::path).
@@ -9,12 +10,11 @@ pub struct ChainEnd {
     /// The time of the chain's output on CLOCK_MONOTONIC, or the end of the last callback if there
     /// was no output.
     pub end_ns: u64,
-    /// The user cut the chain at this output, so it ends here even if the data continues.
+    /// The user cut the chain at this output. The execution ends here even if the data continues.
     pub cut: bool,
     /// The last callback had stored the data and published it before. The repeated output counts in the
     /// chain's data age, but is not an execution of the chain.
     pub reread: bool,
-    /// The executions of the chain's callbacks, first to last.
     pub steps: Vec<ChainStep>,
 }
 

@@ -9,11 +9,11 @@ use crate::marks::Marks;
 use crate::Synth;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The result of [`Synth::forget`]: things that were forgotten. The synthesis uses the indices again for
-/// other things.
+/// The numbers of the callbacks, paths, names and components that [`Synth::forget`] has forgotten.
+/// The synthesis gives these numbers to new objects later.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Forgotten {
-    /// How many nodes were forgotten.
     pub nodes: u64,
     /// The callbacks and synchronisers, as indices into [`Synth::callback_ids`].
     pub callbacks: Vec<u32>,
@@ -44,7 +44,7 @@ pub struct KeptCounts {
 }
 
 impl Synth {
-    /// Returns how many things of each kind the synthesis keeps.
+    /// Returns how many nodes, processes, callbacks, edges, paths and names the synthesis keeps.
     pub fn kept(&self) -> KeptCounts {
         let entities = &self.cx.entities;
         KeptCounts {
@@ -57,12 +57,15 @@ impl Synth {
         }
     }
 
-    /// Forgets the nodes whose processes ended more than `after_ns` before the latest event, or destroyed them
-    /// before then, with their callbacks, edges and chains. Nodes stay while data in flight comes from them, or while a node with
-    /// the same name lives. The figures of everything that lives stay the same.
+    /// Forgets the nodes that ended more than `after_ns` before the latest event, with their
+    /// callbacks, edges and chains. A node has ended if its process ended or destroyed it.
     ///
-    /// Before this call, the caller must drain everything that the synthesis keeps for it. After the call
-    /// and before the next event, the caller must drop everything that refers to the returned indices.
+    /// A node stays while data from it is in flight, or while a node with the same name lives. The
+    /// figures of everything that lives stay the same.
+    ///
+    /// Before this call, the caller must drain everything that the synthesis keeps for it. After
+    /// the call and before the next event, the caller must drop everything that refers to the
+    /// returned numbers.
     pub fn forget(&mut self, after_ns: u64) -> Forgotten {
         let Some(before) = self.recording.now.checked_sub(after_ns) else {
             return Forgotten::default();
@@ -130,8 +133,9 @@ impl Synth {
         (gone, ended, used)
     }
 
-    /// Forgets the processes that ended before `time`. A living process that runs the same nodes takes over
-    /// their figures. If there is none, but callbacks still refer to the process, it stays.
+    /// Forgets the processes that ended before `time`. A living process that runs the same nodes
+    /// takes over their figures. A process stays if no process continues it and callbacks still
+    /// refer to it.
     ///
     /// Returns the numbers of the components that were merged into others.
     fn forget_processes(&mut self, time: u64) -> Vec<u32> {

@@ -15,7 +15,6 @@ use std::collections::{BTreeMap, BTreeSet};
 const NAMES_MAX: usize = 256;
 const ENTRIES_MAX: usize = 1 << 16;
 
-/// A thread that has not called ROS 2 so far, and may therefore be a helper.
 #[derive(Debug, Clone, Default)]
 pub(super) struct HelperCandidate {
     calls_ros: bool,
@@ -25,7 +24,6 @@ pub(super) struct HelperCandidate {
 }
 
 impl HelperCandidate {
-    /// Records that the thread calls ROS 2. The thread is therefore not a helper.
     pub(super) fn calls_ros(&mut self) {
         self.calls_ros = true;
         self.ready = None;

@@ -11,14 +11,15 @@ use rustc_hash::FxHashMap;
 
 /// The maximum number of hosts in one model.
 pub const MOST_HOSTS: usize = 16;
-/// Steps between the first CPU numbers of two hosts: the first CPU of host `k` (from 0) gets `k` times the
-/// step. onbeat uses the largest step for which all CPU numbers stay below 256, the limit of a model.
+/// The possible distances between the first CPU numbers of two hosts: the CPUs of host `k` (from 0)
+/// begin at `k` times the distance. onbeat uses the largest distance for which all CPU numbers stay
+/// below 256, the limit of a model.
 const CPUS: [u16; 4] = [100, 50, 25, 16];
 const LINUX_IDS: u32 = 1 << 22;
 /// The number of parts into which a recording is divided. Each part has its own estimate, which shows whether
 /// clocks run at different rates.
 const PARTS: usize = 16;
-/// The minimum number of messages per direction in a part of the recording that has its own estimate.
+/// The minimum number of messages in each direction for an estimate from one part of the recording.
 const FEW: usize = 5;
 
 #[allow(missing_docs)]
@@ -26,7 +27,7 @@ const FEW: usize = 5;
 pub enum HostsError {
     #[error("no messages went between '{0}' and the other hosts, so the offset of its clock is unknown. Join traces that were recorded at the same time.")]
     Apart(String),
-    #[error("a model cannot have more than {MOST_HOSTS} hosts, and these are {0}. Join fewer.")]
+    #[error("{0} hosts are too many: a model can have at most {MOST_HOSTS}. Join the traces of fewer hosts.")]
     TooMany(usize),
     #[error(
         "'{0}' has more than {1} CPUs, the limit per host for this number of hosts. Join fewer hosts."
@@ -34,11 +35,11 @@ pub enum HostsError {
     Cpus(String, u16),
 }
 
-/// The messages that a host published and took: their source time stamps, and times on the host's own clock.
-/// Grows with the recording, by 24 bytes per message.
+/// The messages that a host published or took, with their source time stamps and the times on the
+/// host's own clock. Grows with the recording, by 24 bytes per message.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default)]
 pub struct Exchange {
-    /// The name that reports show for the host.
     pub name: String,
     /// The id of the host's boot. Two traces of one boot share one clock.
     pub boot: String,
@@ -167,7 +168,10 @@ impl Clock {
     /// Returns a sentence for the assumptions of the model, which states the offset of this clock.
     pub fn sentence(&self, host: usize, hosts: &[Exchange]) -> String {
         let (name, beside) = (&hosts[host].name, &hosts[self.beside].name);
-        let cpus = format!("CPU n of {name} has the number {} + n.", self.first_cpu);
+        let cpus = format!(
+            "CPU n of {name} has the number {} + n in this model.",
+            self.first_cpu
+        );
         if hosts[host].boot == hosts[self.beside].boot && !hosts[host].boot.is_empty() {
             return format!(
                 "{name} and {beside} share one clock, because both were recorded in the same boot of one machine. {cpus}"
@@ -178,8 +182,8 @@ impl Clock {
                 "The error of this offset, and of latencies between these hosts, is at most {:.3} ms.",
                 within as f64 / 1e6
             ),
-            None => "This is only a bound, because messages went in one direction only: the fastest message is assumed to \
-                have taken no time. Latencies between these hosts are too short by the time it really took."
+            None => "This offset is only a bound, because messages went in one direction only: the fastest message is assumed to \
+                have taken no time. Latencies between these hosts are too short by the time that this message really took."
                 .into(),
         };
         let (to, back) = self.messages;
@@ -303,8 +307,11 @@ fn beside(hosts: &[Exchange], (i, known): (usize, &Clock), j: usize) -> Option<C
     })
 }
 
-/// Returns the slope of a line through the estimates of all parts of the recording. Returns `None` if there
-/// are too few parts or the slope is not clear.
+/// Returns how fast the difference of two clocks grows: the slope of a line through the estimates
+/// of all parts of the recording. Returns `None` if there are too few parts or the slope is not
+/// clear.
+///
+/// `there` and `back` contain the time and the difference of each message of the two directions.
 fn drift(there: &[(f64, f64)], back: &[(f64, f64)], (first, last): (f64, f64)) -> Option<f64> {
     let length = (last - first) / PARTS as f64;
     let mut points = Vec::new();

@@ -38,6 +38,7 @@ pub(super) struct HandedId(pub(super) u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct DecisionId(pub(super) u32);
 
-/// The number of work that an instance created for later, or of the result of that work.
+/// The number that identifies work which an instance created for later, and the result of this
+/// work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct HandId(pub(super) u32);

@@ -83,8 +83,7 @@ struct Context {
 
 #[derive(Debug, Clone, Default)]
 struct Recording {
-    /// The time from which the recording's duration counts, in ns. It is the time of the first event that
-    /// counts for the duration.
+    /// The time of the first event that counts for the recording's duration, in ns.
     first: Option<u64>,
     now: u64,
     events: PerMode<u64>,
@@ -221,13 +220,13 @@ impl Synth {
         self.flow.observer.list_executions();
     }
 
-    /// Starts to keep reports of threads' names. From now on, the caller must call
+    /// Starts to keep the names of threads. From now on, the caller must call
     /// [`Synth::drain_named`] after every few events.
     pub fn keep_named(&mut self) {
         self.cx.causes.named.get_or_insert_default();
     }
 
-    /// Returns the reports of threads' names since the last call, and removes them.
+    /// Returns the names of threads that were reported since the last call, and removes them.
     pub fn drain_named(&mut self) -> std::vec::Drain<'_, Named> {
         self.cx.causes.named.get_or_insert_default().drain(..)
     }
@@ -336,14 +335,14 @@ impl Synth {
         self.cx.causes.component_number(tid)
     }
 
-    /// Returns the number of the component that a thread belonged to when threads had these names. Arguments
-    /// and result are as for [`Synth::component_of`].
+    /// Returns the number of the component that the thread `tid` belonged to when the names of
+    /// threads were those in `names`. `tid` may be 0 or `UNTOLD`, as for [`Synth::component_of`].
     pub fn component_in(&mut self, names: &ThreadNames, tid: u32) -> u32 {
         self.cx.causes.component_number_in(names, tid)
     }
 
-    /// Returns the arrivals since the last call, and removes them: starts of callbacks with the time of their
-    /// item or release.
+    /// Returns the arrivals since the last call, and removes them. An arrival is the start of a
+    /// callback, with the publication time of its item or the release of its timer.
     pub fn drain_arrivals(&mut self) -> std::vec::Drain<'_, Arrival> {
         let followed = &mut self.flow.lineage.paths.followed;
         followed.get_or_insert_default().arrivals.drain(..)

@@ -26,7 +26,6 @@ pub enum ModeRule {
     Lifecycle {
         mode: String,
         node: String,
-        /// The label of the state, for example `active` or `inactive`.
         state: String,
     },
 }
@@ -226,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_is_parsed_from_the_text_that_it_prints() {
+    fn a_mode_rule_is_parsed_from_the_text_that_it_prints() {
         for text in [
             "urban@0s..30s",
             "rest@1.5s..",

@@ -14,10 +14,10 @@ pub(super) struct Modes {
     messages: Vec<usize>,
     /// The index of the time or lifecycle rule whose mode is active now.
     lasting: Option<usize>,
-    /// The times at which time rules begin or end, latest first: ns since the start of the recording, the
-    /// index of the rule, `true` for a begin.
+    /// The times at which time rules begin or end, latest first. Each entry contains the time in ns
+    /// since the start of the recording, the index of the rule, and `true` for a begin.
     times: Vec<(u64, usize, bool)>,
-    /// The handle of each lifecycle node, by process id and the handle of the node's state machine.
+    /// By process id and address of a node's state machine: the address of the lifecycle node.
     machines: FxHashMap<(u32, u64), u64>,
     pub(super) unknown_machines: u64,
 }

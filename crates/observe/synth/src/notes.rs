@@ -4,8 +4,7 @@ use crate::index::{NameId, VertexId};
 use crate::marks::Marks;
 use std::collections::BTreeMap;
 
-/// A note that refers to vertices and names by their indices, because their ids and texts can still
-/// change.
+/// A note whose vertices and names are indices, because their ids and texts can still change.
 pub(super) type Note = onbeat_document::evidence::Note<VertexId, NameId>;
 
 #[derive(Debug, Clone, Default)]

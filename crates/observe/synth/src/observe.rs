@@ -14,7 +14,6 @@ use crate::index::{NameId, StepId, VertexId};
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Observation {
-    /// An execution of a callback ended.
     Execution {
         callback: u32,
         pid: u32,
@@ -56,7 +55,6 @@ pub enum Observation {
     },
 }
 
-/// Keeps observations if the caller of the synthesis has asked for them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Observer {
     list: Option<Vec<Observation>>,
@@ -70,7 +68,6 @@ impl Observer {
         self.list.get_or_insert_with(Vec::new)
     }
 
-    /// Starts to keep observations of executions, and no others.
     pub(super) fn list_executions(&mut self) {
         self.list();
         self.only_executions = true;

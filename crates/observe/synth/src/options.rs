@@ -21,7 +21,7 @@ pub struct SynthOptions {
     pub infrastructure: bool,
     /// Links that the user states: data that passes through a node's memory, which no event shows.
     pub links: Vec<Link>,
-    /// Junctions that the user states. They replace the ones that synthesis would find.
+    /// Junctions that the user states. They replace the junctions that synthesis would find.
     pub junctions: Vec<StatedJunction>,
     /// The user's rules for node names. They apply after the built-in ones.
     pub names: Vec<NameRule>,
@@ -30,8 +30,8 @@ pub struct SynthOptions {
     pub inputs: Vec<String>,
     /// Parts of chains that are measured as chains of their own.
     pub cuts: Vec<Cut>,
-    /// Topics through which no chain leads, because most nodes use them beside their work. They are
-    /// still in the graph.
+    /// Topics through which no chain leads, for example because most nodes use them for logging or
+    /// diagnostics. The graph of the model still contains them.
     pub ignore: Vec<String>,
     /// Rules for when modes begin. The mode of [`Self::run`] is active where no rule applies.
     pub modes: Vec<ModeRule>,
@@ -47,14 +47,16 @@ pub struct SynthOptions {
     /// Links and cuts are matched with these ids. Without the ids, links and cuts are matched when
     /// a callback first runs. The id of a timer created before the recording then lacks the period.
     pub ids: Vec<Option<String>>,
-    /// The number of things that a process may create before synthesis leaves out its further events. A
-    /// callback counts as [`CALLBACK_COST`] things. An event with a new name, such as that of a node or an
-    /// endpoint, counts as one. Each call of [`Synth::forget`](super::Synth::forget) takes a sixtieth off
-    /// the count. One call a minute takes off about two thirds in an hour.
+    /// The maximum number of objects that a process may create. Synthesis leaves out the further
+    /// events of a process with more.
+    ///
+    /// A callback counts as [`CALLBACK_COST`] objects. An event with a new name, for example of a
+    /// node or an endpoint, counts as one. Each call of [`Synth::forget`](super::Synth::forget)
+    /// reduces the number by a sixtieth, so one call a minute reduces it by two thirds in an hour.
     pub created_max: u32,
 }
 
-/// How many created things a callback counts as, for [`SynthOptions::created_max`].
+/// The number of objects that a callback counts as, for [`SynthOptions::created_max`].
 pub const CALLBACK_COST: u32 = 8;
 
 impl SynthOptions {

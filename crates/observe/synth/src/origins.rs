@@ -17,14 +17,12 @@ use crate::marks::Marks;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Origin {
     pub(crate) root: VertexId,
-    /// The callbacks of loops that the data passed. Bit `i` stands for entry `i` of
-    /// [`Origins::loops`].
+    /// The callbacks through which the data went and that close a loop. Bit `i` stands for entry
+    /// `i` of [`Origins::loops`].
     passed: u64,
-    /// The start of the oldest execution of `root` on which the data depends, in ns.
     pub(crate) oldest: u64,
-    /// The start of the newest execution of `root` on which the data depends, in ns.
     pub(crate) newest: u64,
-    /// The newest execution's data was stored, and is now read again.
+    /// The data of the newest execution had been stored, and a callback now reads it again.
     pub(crate) reread: bool,
 }
 
@@ -33,8 +31,8 @@ impl Origin {
         (self.root, self.passed)
     }
 
-    /// Unites several origins of one source into one, whatever loops their data passed. Returns
-    /// `None` for an empty list.
+    /// Merges several origins with the same source into one, even if their data went through
+    /// different loops. Returns `None` for an empty list.
     pub(crate) fn all(of_root: &[Origin]) -> Option<Origin> {
         let (first, rest) = of_root.split_first()?;
         let mut all = *first;
@@ -118,8 +116,8 @@ impl Origins {
         }
     }
 
-    /// Returns a set with the same origins to which only the caller has a reference, so that the
-    /// caller can change it. Takes over the caller's reference to `id`.
+    /// Returns a set of the same origins that only the caller refers to, so that the caller can
+    /// change it. Takes over the caller's reference to `id`.
     fn own(&mut self, id: OriginsId) -> OriginsId {
         if self.sets[id.index()].refs == 1 {
             return id;
@@ -230,8 +228,8 @@ impl Origins {
         }
     }
 
-    /// Forgets which data passed the loops that `vertices` closed. No origin in use may have one of these
-    /// callbacks as its source.
+    /// Forgets the loops that `vertices` close, and which data passed them. No origin in use may
+    /// have one of these callbacks as its source.
     pub(crate) fn forget(&mut self, vertices: &Marks) {
         let mut bits = 0;
         for (i, closes) in self.loops.iter_mut().enumerate() {

@@ -34,13 +34,14 @@ pub enum Outcome {
 }
 
 /// The way in which an item was lost, as far as the recording shows it.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
-    /// Later items took its place in the history of the subscription.
+    /// Later items took the place of this item in the history of the subscription.
     Overwritten {
         /// The number of items that the history holds.
         depth: u64,
-        /// The publication of the item that took its place, CLOCK_MONOTONIC.
+        /// The publication time of the item that took the place of this item, CLOCK_MONOTONIC.
         replaced_ns: u64,
     },
     /// The middleware does not connect publisher and subscription, because this QoS setting does not
@@ -51,7 +52,8 @@ pub enum Loss {
     BeforeFirstTake,
     /// The subscription never took an item of this publisher.
     NeverTaken,
-    /// The subscription took a later item of the same publisher, and its history was not full.
+    /// The subscription took a later item of the same publisher, although the subscription's
+    /// history was not full.
     Skipped {
         /// Publisher and subscription both ask for reliable delivery. `None` if the recording does not
         /// show it.
@@ -63,11 +65,8 @@ pub enum Loss {
     },
     /// The subscription ended before it took the item, or its history was emptied.
     SubscriptionEnded,
-    /// The publisher ended, and the item was never taken.
     PublisherEnded,
-    /// The item had not been taken when the recording ended.
     RecordingEnded,
-    /// A synchroniser joined a later input of the same subscription.
     PassedOver {
         /// The number of the callback with the fewest inputs since the previous output. `None` if all
         /// callbacks of the synchroniser had equally many inputs.
@@ -138,7 +137,6 @@ pub struct RequestOutcome {
     pub to: Option<u32>,
     pub name: u32,
     pub sent_ns: u64,
-    /// The start of the callback that ran on the request.
     pub began_ns: Option<u64>,
     pub responded_ns: Option<u64>,
     pub received_ns: Option<u64>,

@@ -29,7 +29,6 @@ impl RunningMedian {
         self.n == 0
     }
 
-    /// Returns the median of the kept values, or 0 without values.
     pub(super) fn median(&self) -> u64 {
         self.median
     }

@@ -20,7 +20,6 @@ pub(super) struct ThreadProfile {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Release {
-    /// The timer was due at this time, CLOCK_MONOTONIC.
     At(u64),
     /// The time of the release is unknown, or the callback does not belong to a timer.
     Unknown,
@@ -48,7 +47,8 @@ pub(super) struct Totals {
     pub(super) blocked_ns: u64,
     pub(super) preemptions: u32,
     pub(super) blockings: u32,
-    /// The number of gaps in the thread's account. A time from before a gap to after it is unknown.
+    /// The number of gaps in the thread's account. If it grows between two marks, the times between
+    /// them are unknown.
     pub(super) doubts: u32,
 }
 

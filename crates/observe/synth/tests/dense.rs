@@ -50,7 +50,6 @@ fn node(id: &str) -> &str {
     id.split_once(':').unwrap().0
 }
 
-/// Asserts that a distribution has these values, each within 1 %.
 fn assert_near(dist: &Dist, mut truth: Vec<u64>, what: &str) {
     truth.sort_unstable();
     assert_eq!(dist.count(), truth.len() as u64, "{what}");

@@ -38,10 +38,9 @@ pub enum ExportError {
     Table { path: PathBuf, source: ParquetError },
 }
 
-/// The result of an export of events.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exported {
-    /// The path of the Parquet file that was written.
     pub path: PathBuf,
     /// The number of rows. The table has one row for each event.
     pub rows: u64,

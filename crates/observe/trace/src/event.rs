@@ -28,7 +28,8 @@ pub struct Event {
 /// The thread id of an event field whose thread is unknown.
 pub const UNTOLD: u32 = u32::MAX;
 
-/// The priority of a thread whose scheduler events are not in the trace, in [`EventKind::Thread`].
+/// The value of `priority` in [`EventKind::Thread`] for a thread whose scheduler events are not in
+/// the trace.
 pub const UNSCHEDULED: u8 = u8::MAX;
 
 /// The kind of endpoint that a handle stands for.
@@ -166,7 +167,7 @@ pub enum EventKind {
         rcl: u64,
         node: u64,
     },
-    /// Late attach: a timer from before the recording was called or seen in a wait set.
+    /// Late attach: a timer that is older than the recording was called, or was seen in a wait set.
     TimerFound { timer: u64 },
     /// The object with this rcl handle is destroyed: `rcl_publisher_fini`, `rcl_subscription_fini`,
     /// `rcl_service_fini`, `rcl_client_fini`, `rcl_timer_fini` or `rcl_node_fini`.
@@ -248,7 +249,8 @@ pub enum EventKind {
         sequence: i64,
         source_ns: Option<i64>,
     },
-    /// A client takes a response. If `taken` is false, the response is not dispatched.
+    /// A client takes a response. If `taken` is false, the client library does not pass the
+    /// response to a callback.
     ResponseTake {
         rmw: u64,
         sequence: i64,
@@ -257,8 +259,8 @@ pub enum EventKind {
     },
     /// A message synchroniser (`message_filters`) gets an input on this thread.
     SyncInput { filter: u64 },
-    /// A synchroniser by approximate time gets an input on this thread. The synchroniser publishes with the
-    /// next input.
+    /// A synchroniser with the approximate-time policy gets an input on this thread. It publishes
+    /// when the next input comes.
     SyncApproximate { filter: u64 },
     /// The item `number` is sent at an end of a link (`onbeat_link_send`).
     LinkSend { end: u64, number: u64 },
@@ -314,38 +316,46 @@ pub enum EventKind {
     /// The hypervisor of a virtual machine used this thread's CPU for `stolen_ns`. The time counts from when
     /// the thread got the CPU, or from its previous event of this kind.
     Stolen { stolen_ns: u64 },
-    /// This thread has used the CPU for `used_ns`, as the kernel accounts CPU time. The kernel leaves out the
-    /// time of a virtual machine's host.
+    /// This thread has used the CPU for `used_ns`, as the kernel accounts CPU time. The kernel
+    /// leaves out the time in which the host of a virtual machine had the CPU.
     ///
-    /// If `since_switch` is true, the time counts from the thread's last `SwitchOut` or event of this kind,
-    /// else from its last event of this kind. A first event without a start has the time 0. With BPF, the
-    /// event comes only where the switch events would give another time, for example because the kernel
-    /// reported no switch to this thread.
+    /// If `since_switch` is true, the time counts from the thread's last `SwitchOut` or event of
+    /// this kind. Otherwise it counts from the thread's last event of this kind. The first event of
+    /// a thread may only mark the beginning; its time is then 0.
+    ///
+    /// With BPF, the event comes only where the switch events would give another time, for example
+    /// because the kernel reported no switch to this thread.
     CpuTime { used_ns: u64, since_switch: bool },
-    /// This thread gets the CPU while an observed thread waits for that CPU (`sched_switch`). Neither this
-    /// thread nor `prev_tid`, which leaves the CPU, is observed. If `last` is true, further events of the same
-    /// wait are left out. If `prev_tid` is [`UNTOLD`], the event has another meaning. An observed thread then
-    /// gets the CPU, and the recording does not show who had the CPU during the wait.
+    /// This thread gets the CPU while an observed thread waits for that CPU (`sched_switch`).
+    /// Neither this thread nor `prev_tid`, which leaves the CPU, is observed. If `last` is true,
+    /// further events of the same wait are left out.
+    ///
+    /// If `prev_tid` is [`UNTOLD`], the event has another meaning: an observed thread gets the CPU,
+    /// and the recording does not show which threads had the CPU during its wait.
     Occupied { prev_tid: u32, last: bool },
-    /// This thread waits for a CPU, and now leaves the queue of the event's CPU for that of another one
-    /// (`sched_migrate_task`).
+    /// This thread waits for a CPU and moves from the queue of the event's CPU to the queue of
+    /// another CPU (`sched_migrate_task`).
     Moved,
-    /// A thread and its process have these names. Either the thread is not observed, and had a CPU for which
-    /// an observed thread waited: the event then repeats every ten seconds, and when a name changes. Or the
-    /// thread is observed, and its name changes (`task_rename`).
+    /// A thread and its process have these names. There are two cases:
+    ///
+    /// - The thread is not observed, and had a CPU for which an observed thread waited. The event
+    ///   repeats every ten seconds, and when a name changes.
+    /// - The thread is observed, and its name has changed (`task_rename`).
     Bystander {
         comm: Name,
         process: Name,
         kernel: bool,
     },
 
-    /// This thread goes to sleep for the mutex at address `lock` of its process, which `owner_tid` holds
-    /// (`sched_switch`). The owner is read from the mutex: glibc, or the kernel with priority inheritance,
-    /// writes it there. The event comes just before the thread's `SwitchOut`.
+    /// This thread goes to sleep for the mutex at address `lock` of its process, which `owner_tid`
+    /// holds (`sched_switch`). The owner is read from the mutex, where glibc writes it, or the
+    /// kernel for a mutex with priority inheritance. The event comes just before the thread's
+    /// `SwitchOut`.
     LockWait { lock: u64, owner_tid: u32 },
 
     // ---- The recorder's own events
-    /// The recorder begins to observe this process. `late` says that the process ran before the recording.
+    /// The recorder begins to observe this process. `late` is true if the process ran before the
+    /// recording.
     Process {
         command: Name,
         distribution: Name,

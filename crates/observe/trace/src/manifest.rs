@@ -12,14 +12,13 @@ pub const SCHEMA: &str = "onbeat-trace/1";
 /// The file name of the manifest in a trace directory.
 pub const FILE: &str = "manifest.json";
 
-/// The state of a recording: running, or ended properly.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// The recording is still running, or the recorder was killed.
     #[default]
     Recording,
-    /// The recorder ended the recording properly.
     Complete,
 }
 
@@ -43,8 +42,8 @@ pub struct Manifest {
     pub observed: Observed,
     /// The number of events lost because the ring buffer was full, by event kind and CPU.
     pub lost: BTreeMap<String, BTreeMap<u16, u64>>,
-    /// The facts that onbeat could not find out about processes that ran before the recording, in full
-    /// sentences.
+    /// The facts that onbeat could not find out about processes that ran before the recording, in
+    /// full sentences.
     pub not_recovered: Vec<String>,
     /// The size of the ring buffer between kernel and recorder, in bytes.
     pub buffer_bytes: u64,
@@ -73,11 +72,9 @@ pub struct Span {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Observed {
-    /// The ROS 2 distributions of the observed processes, for example `jazzy`.
     pub distributions: Vec<String>,
     pub processes: Vec<ProcessInfo>,
     pub threads: Vec<ThreadInfo>,
-    /// Every probe of the recording, attached or not.
     pub probes: Vec<ProbeInfo>,
     #[serde(flatten)]
     pub means: Means,
@@ -94,7 +91,8 @@ pub struct Means {
 }
 
 impl Means {
-    /// The default: BPF programs record calls and context switches.
+    /// The means of a recording by BPF: BPF programs record calls and context switches. This is the
+    /// default.
     pub const BPF: Means = Means {
         probing: Probing::Bpf,
         scheduling: Scheduling::Bpf,
@@ -139,7 +137,7 @@ pub enum Scheduling {
 pub struct Written {
     pub events: u64,
     pub bytes: u64,
-    /// The number of events that the writer received after a later event.
+    /// The number of events that the writer received after an event with a later time.
     pub out_of_order: u64,
 }
 
@@ -148,23 +146,20 @@ pub struct Written {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Machine {
-    /// The host name of the machine when the recording began.
     pub hostname: String,
     /// The id of the machine's boot, or empty if unknown. Recordings with the same id share one machine and
     /// one monotonic clock.
     pub boot_id: String,
-    /// The release of the machine's kernel, for example `6.8.0-45-generic`.
     pub kernel: String,
     pub recorder_version: String,
 }
 
-/// A process whose events were recorded.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProcessInfo {
     /// The process id, in the recorder's pid namespace.
     pub pid: u32,
-    /// The command line of the process, with its arguments.
     pub command: String,
     /// The ROS 2 distribution of the process, for example `jazzy`. Empty if unknown.
     pub distribution: String,
@@ -176,13 +171,11 @@ pub struct ProcessInfo {
     pub nodes: Vec<String>,
 }
 
-/// A thread whose events were recorded.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ThreadInfo {
-    /// The process id, in the recorder's pid namespace.
     pub pid: u32,
-    /// The thread id, in the recorder's pid namespace.
     pub tid: u32,
     /// The name of the thread, of at most 15 bytes (`comm` in the kernel).
     pub comm: String,
@@ -195,25 +188,22 @@ pub struct ThreadInfo {
 }
 
 /// A probe of the recording: where it was placed, how, and how often it was hit.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProbeInfo {
-    /// The name of the event or tracepoint that the probe records.
     pub name: String,
     /// The library or program that contains the probed function.
     pub library: String,
-    /// The symbol of the probed function, as the library exports it.
     pub symbol: String,
     /// The distance in bytes from the function's beginning.
     pub offset: u64,
     /// The mechanism, which decides what a hit costs: `emulated`, `stepped`, `nop`, `uretprobe`, `tracepoint`
     /// or `preload`.
     pub placement: String,
-    /// The number of hits during the recording.
     pub hits: u64,
     /// Whether the recorder could attach the probe. If not, `error` has the reason.
     pub attached: bool,
-    /// The reason why the recorder could not attach the probe. `None` if it is attached.
     pub error: Option<String>,
     /// The part of the model that is missing without the probe. `None` if it is attached.
     pub consequence: Option<String>,

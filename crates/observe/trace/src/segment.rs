@@ -1,13 +1,13 @@
 //! Names and headers of the files in a trace directory.
 use std::path::{Path, PathBuf};
 
-/// The bytes with which every trace file begins. Line ends among them show whether a transfer changed line
-/// ends.
+/// The first bytes of every trace file. They include line ends, so that a transfer that changed
+/// line ends is detected.
 pub(crate) const MAGIC: [u8; 8] = *b"\x89OBT\r\n\x1a\n";
 pub(crate) const VERSION: u16 = 5;
 
-/// The oldest format version that onbeat reads. Compared with later versions, it only lacks some kinds of
-/// events.
+/// The oldest format version that onbeat reads. Its only difference from later versions is that it
+/// lacks some kinds of events.
 pub(crate) const OLDEST: u16 = 2;
 pub(crate) const HEADER_LEN: usize = 44;
 pub(crate) const INIT_FILE: &str = "init.obt";

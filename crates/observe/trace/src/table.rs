@@ -4,20 +4,19 @@
 //! table. A new kind of event is therefore one new line here.
 use crate::event::{EndpointKind, EventKind, ExecuteKind, Name};
 
-/// A receiver of an event's fields. They arrive in the table's order.
+/// A receiver of an event's fields. Its methods are called in the order in which the table lists
+/// the fields.
+#[allow(missing_docs)] // the names say what they are
 pub trait FieldSink {
     /// Receives the address of an object in the traced process, such as a node.
     fn handle(&mut self, field: &'static str, value: u64);
-    /// Receives the address of a message. It is valid only for a short time, so files store it apart from
-    /// handles.
+    /// Receives the address of a message. Files store it separately from handles, because it is
+    /// valid only for a short time.
     fn message(&mut self, field: &'static str, value: u64);
     /// Receives a process or thread id in the recorder's PID namespace.
     fn tid(&mut self, field: &'static str, value: u32);
-    /// Receives an unsigned number of at most 16 bits.
     fn small(&mut self, field: &'static str, value: u16);
-    /// Receives a signed number of 64 bits.
     fn int(&mut self, field: &'static str, value: i64);
-    /// Receives an unsigned number of 64 bits.
     fn uint(&mut self, field: &'static str, value: u64);
     /// Receives a set of 64 bits, such as an affinity mask.
     fn mask(&mut self, field: &'static str, value: u64);
@@ -33,15 +32,15 @@ pub trait FieldSink {
     fn choice(&mut self, field: &'static str, words: &'static [&'static str], value: u8);
 }
 
-/// A source of an event's fields, which are requested in the table's order. Each method returns the kind of
-/// field that the [`FieldSink`] method of the same name receives.
+/// A source of an event's fields, which a reader requests in the order of the table. Each method
+/// returns the same kind of field as the [`FieldSink`] method with the same name receives.
 #[allow(missing_docs)]
 pub trait FieldSource {
     type Error;
     fn handle(&mut self, field: &'static str) -> Result<u64, Self::Error>;
     fn message(&mut self, field: &'static str) -> Result<u64, Self::Error>;
     fn tid(&mut self, field: &'static str) -> Result<u32, Self::Error>;
-    /// Returns a number of at most `max`, as in [`FieldSink::small`].
+    /// Returns a number of at most `max`.
     fn small(&mut self, field: &'static str, max: u16) -> Result<u16, Self::Error>;
     fn int(&mut self, field: &'static str) -> Result<i64, Self::Error>;
     fn uint(&mut self, field: &'static str) -> Result<u64, Self::Error>;
@@ -79,9 +78,7 @@ pub enum FieldType {
     Stamp,
     /// A source time stamp that may be unknown.
     OptStamp,
-    /// A boolean: `yes` or `no` in the text form.
     Flag,
-    /// A text from the traced process, which is untrusted.
     Text,
     Endpoint,
     Execute,
@@ -90,22 +87,20 @@ pub enum FieldType {
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy)]
 pub struct FieldInfo {
-    /// The field's name in the text form, for example `timer`.
     pub name: &'static str,
     pub ty: FieldType,
 }
 
-/// The description of a kind of events: code, name and fields.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug)]
 pub struct KindInfo {
     /// The number of the kind in block files. A number is never used for another kind.
     pub code: u8,
     /// The name of the kind in the text form, for example `timer_init`.
     pub name: &'static str,
-    /// Whether events of this kind are needed to understand later events. A flight recorder must keep them
-    /// then.
+    /// Events of this kind are needed to understand later events. A flight recorder must therefore
+    /// keep them.
     pub state: bool,
-    /// The fields of the kind, in the order in which they are stored.
     pub fields: &'static [FieldInfo],
 }
 
@@ -220,8 +215,8 @@ macro_rules! kinds {
             match kind { $(EventKind::$variant { .. } => $code),* }
         }
 
-        /// Returns whether events of this kind describe the system, so that later events cannot be understood
-        /// without them.
+        /// Returns whether events of this kind describe the system. Later events cannot be
+        /// understood without such events.
         #[inline]
         pub fn is_state(kind: &EventKind) -> bool {
             match kind { $(EventKind::$variant { .. } => kinds!(@state $class)),* }

@@ -15,7 +15,6 @@ const PERIOD_NS: u64 = 50 * MS;
 
 const LIMIT_NS: u64 = 80 * MS;
 
-/// A generator of pseudo-random numbers, which are the same in each run.
 struct Random(u64);
 
 impl Random {

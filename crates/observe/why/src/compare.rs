@@ -9,20 +9,20 @@ use onbeat_document::text::duration;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-/// The maximum number of causes that are summed up separately. Further causes are summed up without
-/// their culprit.
+/// The maximum number of causes with sums of their own. Stretches of further causes are summed up
+/// without their culprit.
 const CAUSES_MAX: usize = 4096;
 
 const LISTED_SHARE_MIN: f64 = 0.01;
 
-/// [`Comparison::sentence`] names causes until they together explain this share of the difference
-/// in latency.
+/// The share of the difference in latency that [`Comparison::sentence`] explains. The sentence
+/// names causes until they together reach this share.
 const SHARE_SAID: f64 = 0.8;
 
 const CAUSES_IN_SENTENCE_MAX: usize = 3;
 
-/// [`Comparison::sentence`] says that a cause may be chance if [`Finding::chance`] is above this
-/// probability.
+/// The probability above which [`Comparison::sentence`] says that a cause may be chance. It is
+/// compared with [`Finding::chance`].
 const CHANCE: f64 = 0.05;
 
 /// The comparison of late executions with the others: what takes longer in the late ones.
@@ -38,9 +38,9 @@ pub struct Comparison {
 }
 
 /// A cause on which late executions spend more time than others.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
-    /// The kind of stretch, such as preempted or asleep.
     pub kind: Kind,
     /// The id of the callback or synchroniser to whose part of the latency the stretches belong.
     pub place: String,
@@ -55,18 +55,19 @@ pub struct Finding {
     /// executions spend on it, in ns. Over all causes, these values add up to the difference of the
     /// mean latencies.
     pub explained_ns: f64,
-    /// The cause counts as present in an execution that spends at least this time on it, ns. It is
-    /// the middle between the means of late and of other executions.
+    /// The cause counts as present in an execution that spends at least this time on it, in ns. It
+    /// is the middle between the means of late and of other executions.
     pub present_ns: f64,
     /// The number of late executions in which the cause is present.
     pub late_with: u64,
     /// The number of other executions in which the cause is present.
     pub others_with: u64,
-    /// The probability that at least as many late executions have the cause by chance (Fisher's
-    /// exact test, one-sided, times the number of causes).
+    /// The probability that the cause is by chance as frequent among late executions as measured,
+    /// or more frequent. It is the result of Fisher's exact test, one-sided, times the number of
+    /// causes.
     pub chance: f64,
-    /// The states of the culprit that take longer in late executions, the largest difference first.
-    /// Each has the difference of the mean times in ns.
+    /// The states of the culprit that take longer in late executions, each with the difference of
+    /// the mean times in ns. The largest difference comes first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub during: Vec<(During, f64)>,
 }
@@ -112,7 +113,8 @@ pub(crate) struct Sums {
     late: (u64, u128),
     others: (u64, u128),
     causes: FxHashMap<Cause, Times>,
-    /// The causes of the execution that is being added. The list is kept to reuse its memory.
+    /// The causes of the execution that is being added. The list stays allocated for the next
+    /// execution.
     room: Vec<(Cause, u64)>,
 }
 
@@ -172,7 +174,7 @@ impl Sums {
         self.room = times;
     }
 
-    /// Returns the part of all latencies whose cause is unknown, 0 to 1.
+    /// Returns the share of all latencies whose cause is unknown, from 0 to 1.
     pub(crate) fn unknown_share(&self) -> f64 {
         let all = self.late.1 + self.others.1;
         let unknown = self.causes.iter().filter(|c| c.0.kind == Kind::Unknown);
@@ -241,17 +243,17 @@ impl Sums {
     }
 }
 
-/// Counts the values that are at least `limit_ns`, as exactly as the buckets of the distribution
-/// allow.
+/// Counts the values that are at least `limit_ns`. All values in a bucket of the distribution count
+/// as equal to the bucket's middle.
 fn count_from(dist: &Dist, limit_ns: f64) -> u64 {
     let middle = |&(low, width, _): &(u64, u64, u64)| low as f64 + (width - 1) as f64 / 2.0;
     let above = dist.buckets().filter(|b| middle(b) >= limit_ns);
     above.map(|b| b.2).sum()
 }
 
-/// Returns the probability that at least `with` of the `late` executions have a cause by chance: if
-/// the late executions are drawn at random from all executions, of which `with + others_with` have
-/// the cause.
+/// Returns the probability that at least `with` of the `late` executions have a cause by chance. By
+/// chance means: the late executions are drawn at random from all executions, and `with +
+/// others_with` of all executions have the cause.
 fn chance((with, late): (u64, u64), (others_with, others): (u64, u64)) -> f64 {
     let (all, having) = (late + others, with + others_with);
     let whole = ln_choose(all, late);
@@ -365,7 +367,7 @@ impl Finding {
             },
             Kind::Inputs => format!("waits of {place}{}", with_culprit(" for ")),
             Kind::Timer => format!("time that stored data wait until {place} uses them"),
-            Kind::Stolen => format!("time that the host took from {place}"),
+            Kind::Stolen => format!("time in which the host had the CPU of {place}"),
             Kind::Unknown => match self.reason {
                 Some(reason) => format!("unknown at {place} ({})", reason.text()),
                 None => format!("unknown at {place}"),

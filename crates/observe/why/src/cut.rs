@@ -12,8 +12,8 @@ use onbeat_synth::followed::ChainStep;
 use onbeat_synth::Synth;
 use rustc_hash::FxHashMap;
 
-/// The longest time in ns from the end of an execution to the start of the next one in its callback
-/// group. In between, the executor looks for work and wakes up a thread.
+/// The longest time in ns between the end of an execution and the start of the next one in its
+/// callback group. The executor needs this time to look for work and to wake up a thread.
 const TURN_NS: u64 = 10_000_000;
 
 /// The culprit of a stretch, by its number.
@@ -21,11 +21,8 @@ const TURN_NS: u64 = 10_000_000;
 pub(crate) enum By {
     Nobody,
     Callback(u32),
-    /// The thread that had the CPU.
     Thread(u32),
-    /// The thread that held the mutex.
     Owner(u32),
-    /// The thread that woke up the sleeping one.
     Waker(u32),
     Reason(Reason),
 }
@@ -88,7 +85,6 @@ impl Pieces {
     }
 }
 
-/// Makes a piece whose times are set later.
 fn piece(place: u32, kind: Kind, by: By, meanwhile: Option<Meanwhile>) -> Piece {
     Piece {
         begin: 0,
@@ -100,7 +96,6 @@ fn piece(place: u32, kind: Kind, by: By, meanwhile: Option<Meanwhile>) -> Piece 
     }
 }
 
-/// Converts a state of a callback's own thread into the kind and the culprit of a stretch.
 fn of_state(state: State) -> (Kind, By) {
     match state {
         State::Running => (Kind::Runs, By::Nobody),
@@ -119,8 +114,8 @@ fn of_state(state: State) -> (Kind, By) {
 }
 
 impl Known<'_> {
-    /// Cuts the time from the first step's start to `end` into pieces. They cover this time
-    /// exactly.
+    /// Cuts the time from the start of the first step to `end` into pieces. The pieces cover this
+    /// time without gaps or overlaps.
     pub(crate) fn cut(&self, steps: &[ChainStep], end: u64) -> Vec<Piece> {
         self.cut_with(steps, end, true)
     }
@@ -146,7 +141,7 @@ impl Known<'_> {
         pieces.list
     }
 
-    /// Adds a callback's pieces from its start to its publication at `until`.
+    /// Adds the pieces of a callback's execution, from its start to its publication at `until`.
     fn runs(&self, pieces: &mut Pieces, step: &ChainStep, until: u64) {
         let begin = pieces.at;
         let mut nested = self.history.executions(step.tid, begin, until);
@@ -167,8 +162,8 @@ impl Known<'_> {
         }
     }
 
-    /// Adds the pieces of a sleep for a mutex until `end`, cut by what the mutex's owner did
-    /// meanwhile.
+    /// Adds the pieces of a sleep for a mutex that ends at `end`. Each piece is one state of the
+    /// mutex's owner.
     fn owner(&self, pieces: &mut Pieces, place: u32, owner: u32, end: u64) {
         let begin = pieces.at;
         let ran = Executions::new(self.history.executions(owner, begin, end));
@@ -210,8 +205,8 @@ impl Known<'_> {
         self.waits(pieces, step, until, asleep);
     }
 
-    /// Returns the outermost callback that ran on the same thread when the callback of `step` began. Within its
-    /// execution, the outer callback spins an executor or takes the item itself.
+    /// Returns the outermost callback that ran on the same thread when the callback of `step`
+    /// began. The outer callback spins an executor in its execution, or takes the item itself.
     fn outer(&self, step: &ChainStep) -> Option<Ran> {
         let at = step.began_ns;
         let ran = self.history.executions(step.tid, at, at + 1);
@@ -219,8 +214,8 @@ impl Known<'_> {
         outer.min_by_key(|r| r.0)
     }
 
-    /// Adds the pieces until `until` of the wait for the callback's thread. `asleep` says what the
-    /// callback waits for while this thread sleeps.
+    /// Adds the pieces of the wait for the callback's thread, which ends at `until`. `asleep` is
+    /// the kind and the culprit of a piece in which this thread sleeps.
     fn waits(&self, pieces: &mut Pieces, step: &ChainStep, until: u64, asleep: (Kind, By)) {
         let begin = pieces.at;
         let ran = Executions::new(self.history.executions(step.tid, begin, until));
@@ -261,8 +256,9 @@ impl Known<'_> {
         }
     }
 
-    /// Adds the pieces of an item's way until `end`, one for each state that the thread `waker` had
-    /// meanwhile. `waker` belongs to the middleware or the executor, and then woke up the callback's thread.
+    /// Adds the pieces of an item's way to the callback's thread, which ends at `end`. Each piece
+    /// is one state of the thread `waker`, which belongs to the middleware or the executor and then
+    /// woke up the callback's thread.
     fn carried(&self, pieces: &mut Pieces, place: u32, waker: u32, end: u64) {
         let begin = pieces.at;
         for slice in self.history.states(waker, begin, end) {
@@ -278,9 +274,11 @@ impl Known<'_> {
     }
 
     /// Returns the executions on other threads for which the callback of `step` waited because they
-    /// had its callback group. The recording does not show groups. The callback counts as waiting for
-    /// an execution of another callback if both callbacks belong to one node and never ran at once.
-    /// It must also have begun right after that execution, or after others that followed it directly.
+    /// occupied its callback group.
+    ///
+    /// The recording does not show groups. Two callbacks of one node that never ran at the same
+    /// time count as members of one group. The callback waited for an execution if it began right
+    /// after that execution, or after others that followed it directly.
     fn group(&self, step: &ChainStep, begin: u64, until: u64) -> Vec<Ran> {
         let mut beside = self.history.executions_beside(step.tid, begin, until);
         beside.retain(|&(_, _, other)| {
@@ -299,8 +297,8 @@ impl Known<'_> {
         beside
     }
 
-    /// Adds the time for which a synchroniser waits for its other inputs, up to the last one at
-    /// `until`. With `upstream`, the last input's way to the synchroniser is cut too.
+    /// Adds the time for which a synchroniser waits for its other inputs, until the last one comes
+    /// at `until`. If `upstream` is set, also cuts the way of the last input to the synchroniser.
     fn inputs(&self, pieces: &mut Pieces, step: &ChainStep, until: u64, upstream: bool) {
         let by = step.last_input.map_or(By::Nobody, By::Callback);
         let waits = |meanwhile| piece(step.callback, Kind::Inputs, by, meanwhile);
@@ -324,16 +322,16 @@ impl Known<'_> {
     }
 }
 
-/// Executions of callbacks, latest begin first. A long wait has thousands of slices and of executions, so those
-/// that overlap a slice are found by a search.
+/// Executions of callbacks, latest begin first. Those that overlap a slice are found by a binary
+/// search, because a long wait has thousands of slices and executions.
 struct Executions {
     all: Vec<Ran>,
-    /// The latest end of each execution and of all after it in `all`.
+    /// For each execution: the latest end of this execution and of all that follow it in `all`.
     latest_ends: Vec<u64>,
 }
 
 impl Executions {
-    /// `all` must be sorted by begin, latest first.
+    /// Creates the list from `all`, which must be sorted by begin, latest first.
     fn new(all: Vec<Ran>) -> Executions {
         let mut latest_ends = vec![0; all.len()];
         let mut latest = 0;
@@ -344,7 +342,7 @@ impl Executions {
         Executions { all, latest_ends }
     }
 
-    /// Returns the executions from the first to the last one that overlap the slice.
+    /// Returns the part of the list that contains all executions which overlap the slice.
     fn near(&self, slice: &Slice) -> &[Ran] {
         let from = self.all.partition_point(|ran| ran.0 >= slice.end);
         let until = self.latest_ends.partition_point(|end| *end > slice.begin);

@@ -8,8 +8,8 @@ use onbeat_synth::followed::{ChainEnd, Held};
 use onbeat_synth::Synth;
 use onbeat_trace::Event;
 
-/// The longest latency for which the kept history suffices. In longer executions, the stretches
-/// before that history are unknown.
+/// The longest latency for which onbeat keeps the history of threads. In longer executions, the
+/// stretches before that history are unknown.
 const LONGEST_NS: u64 = 60_000_000_000;
 
 /// The culprit of a [`Cut`], as a number that the synthesis has given it.
@@ -25,29 +25,28 @@ pub enum CulpritId {
     WokenBy(u32),
 }
 
-/// A stretch of an execution, with numbers of the synthesis in place of names.
+/// A stretch of an execution. It contains numbers of the synthesis instead of names.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
     /// The instant at which the stretch begins, CLOCK_MONOTONIC.
     pub begin_ns: u64,
-    /// The instant at which the stretch ends, CLOCK_MONOTONIC.
     pub end_ns: u64,
     /// The number of the callback to whose part of the latency the stretch belongs.
     pub place: u32,
-    /// The kind of stretch, such as preempted or asleep.
     pub kind: Kind,
     /// The callback, thread or mutex owner that caused the stretch. `None` if the kind has none or
     /// it is unknown.
     pub by: Option<CulpritId>,
-    /// The state that the culprit was in, and the culprit of this state. `None` if the culprit
-    /// simply ran.
+    /// The state that the culprit was in, and the culprit of this state. `None` if the culprit ran
+    /// on a CPU without interruption.
     pub during: Option<(Kind, Option<CulpritId>)>,
     /// The reason why the kind is unknown. `None` for all other kinds.
     pub reason: Option<Reason>,
 }
 
-/// Cuts all executions of all chains into stretches while the caller synthesises a model. `T` is
-/// data that the caller adds to each execution and gets back with its stretches.
+/// Cuts all executions of all chains into stretches while the caller makes a model from the same
+/// events. `T` is data that the caller adds to each execution and gets back with its stretches.
 #[derive(Debug, Clone)]
 pub struct Every<T> {
     follow: Follow<T>,
@@ -67,9 +66,9 @@ impl<T> Every<T> {
         self.follow.push(event);
     }
 
-    /// Takes waits and joins out of the synthesis, which must keep details. The caller must call
-    /// this before it passes the executions that were reported at the same time to
-    /// [`Every::ended`].
+    /// Takes waits and joins out of the synthesis, for which [`Synth::detail`] must have been
+    /// called. The caller must call this before it passes the executions that were reported at the
+    /// same time to [`Every::ended`].
     pub fn take(&mut self, synth: &mut Synth) {
         self.take_seeing(synth, |_| {});
     }

@@ -30,8 +30,7 @@ pub enum Target {
         callbacks: Vec<String>,
         /// The topics between the callbacks, in order, and the output's topic if the chain has one.
         topics: Vec<String>,
-        /// True if the user cut the chain. Only executions that end at the topic of the cut then
-        /// count.
+        /// The user cut the chain. Only executions that end at the topic of the cut count.
         cut: bool,
     },
     /// The executions of the callback with this id. Each begins when its input was published or its
@@ -41,7 +40,7 @@ pub enum Target {
 
 impl Target {
     /// Returns the target for a chain of a model that was made with the same options. `cut_to`
-    /// holds the topics at which the options cut chains.
+    /// contains the topics at which these options let chains end.
     pub fn chain(chain: &Chain, cut_to: &[&str]) -> Target {
         let output = chain.topics.get(chain.callbacks.len().max(1) - 1);
         Target::Chain {
@@ -66,11 +65,10 @@ pub enum Choice {
 }
 
 /// A request to explain why executions of one chain or callback took long.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone)]
 pub struct Question {
-    /// The chain or callback whose executions are explained.
     pub target: Target,
-    /// The executions whose stretches are kept.
     pub choice: Choice,
     /// The latency in ns above which an execution is late.
     pub limit_ns: u64,
@@ -78,28 +76,26 @@ pub struct Question {
     pub longest_ns: u64,
 }
 
-/// The explained executions of a chain or callback.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Explanation {
     /// The latency in ns above which an execution is late.
     pub limit_ns: u64,
     /// The number of all executions, also of those that are not kept.
     pub count: u64,
-    /// The largest latency of all executions, in ns.
     pub longest_ns: u64,
     /// The executions that the question chose, with their stretches. The longest come first. If the
     /// question names an instant or asks for all executions, they are in order of time.
     pub executions: Vec<Execution>,
     /// The number of chosen executions beyond 10,000, which `executions` leaves out.
     pub left_out: u64,
-    /// The part of all executions' latency whose cause is unknown, 0 to 1.
+    /// The share of the latency of all executions whose cause is unknown, from 0 to 1.
     pub unknown_share: f64,
-    /// The start of the nearest execution, CLOCK_MONOTONIC, if the question names an instant at
-    /// which none ran.
+    /// The start of the execution nearest to the question's instant, CLOCK_MONOTONIC. `None` if the
+    /// question names no instant, or if an execution ran at that instant.
     pub nearest_ns: Option<u64>,
     /// The comparison of late executions with the others, or `None` if none or all are late.
     pub comparison: Option<Comparison>,
-    /// The shortest and longest latency of all executions over time.
     pub overview: Overview,
 }
 
@@ -166,7 +162,7 @@ impl Why {
         self.observe();
     }
 
-    /// Ends the events and returns the explanation of the first chain or callback.
+    /// Declares the events complete and returns the explanation of the first chain or callback.
     pub fn finish(self) -> Explanation {
         self.finish_all().into_iter().next().unwrap_or_default()
     }
@@ -216,20 +212,21 @@ pub(crate) struct Subjects {
     ids: Vec<Option<String>>,
     list: Vec<Subject>,
     callbacks: bool,
-    /// The executions that are not cut yet, each with the indices of its subjects.
+    /// The executions that are not cut into pieces yet, each with the indices of the subjects to
+    /// which it belongs.
     follow: Follow<Rc<[usize]>>,
-    /// The time since which a callback could have started, by callback, thread and start of the
-    /// execution.
+    /// By callback, thread and start of an execution: the time from which on the callback could
+    /// have started.
     arrivals: FxHashMap<(u32, u32, u64), u64>,
-    /// The indices of the subjects by path of the synthesis. The flag says whether the chain is
-    /// cut.
+    /// By path of the synthesis: the indices of the subjects with this path. The flag is true if
+    /// the user cut the chain.
     paths: FxHashMap<(u32, bool), Rc<[usize]>>,
-    /// The indices of the subjects by callback.
+    /// By callback: the indices of the subjects that are about this callback.
     ran: FxHashMap<u32, Rc<[usize]>>,
 }
 
-/// The minimum time in ns for which an execution's arrival is kept after the execution's start.
-/// Arrivals of executions that never end are dropped later.
+/// The minimum time in ns after an execution's start for which its arrival is kept. Later the
+/// arrival is dropped, because the execution probably never ends.
 const LONGEST_NS: u64 = 600_000_000_000;
 
 impl Subjects {
@@ -255,13 +252,13 @@ impl Subjects {
         }
     }
 
-    /// Makes [`Subjects::named`] the source of threads' names from now on, instead of the
-    /// synthesis.
+    /// From now on, takes the names of threads from [`Subjects::named`] instead of the synthesis.
     pub(crate) fn name_threads(&mut self) {
         self.follow.keep_names();
     }
 
-    /// Sets the time of the next reports, and cuts the executions that these reports cannot change.
+    /// Sets the time of the reports that follow, and cuts the executions that these reports cannot
+    /// change.
     pub(crate) fn advance(&mut self, synth: &mut Synth, time: u64) {
         if self.follow.advance(time) {
             self.cut(synth, false);

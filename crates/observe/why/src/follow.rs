@@ -30,7 +30,7 @@ pub(crate) struct Follow<T> {
     joins: Joins,
     waiting: VecDeque<Ended<T>>,
     now: Option<u64>,
-    /// The time before the latest call of [`Follow::advance`].
+    /// The value of `now` before the latest call of [`Follow::advance`].
     last: u64,
     next_forget: u64,
     /// The current names of threads. `None` if the names in the synthesis are used.
@@ -79,8 +79,7 @@ impl<T> Follow<T> {
         self.history.push(event, event.time_ns);
     }
 
-    /// Makes the reports of [`Follow::named`] the source of threads' names from now on, instead of
-    /// the synthesis.
+    /// From now on, takes the names of threads from [`Follow::named`] instead of the synthesis.
     pub(crate) fn keep_names(&mut self) {
         self.names.get_or_insert_default();
     }
@@ -137,8 +136,9 @@ impl<T> Follow<T> {
         Some((ended, pieces))
     }
 
-    /// Forgets the joins to which no execution can refer any more, and returns the time before
-    /// which nothing is kept. Does nothing and returns `None` if the last time is too short ago.
+    /// Forgets the joins to which no execution can refer any more. Returns the time before which
+    /// nothing is kept. Does nothing and returns `None` if too little time has passed since it last
+    /// did so.
     pub(crate) fn forget(&mut self) -> Option<u64> {
         let now = self.now.filter(|now| *now >= self.next_forget)?;
         let window = self.history.window_ns();

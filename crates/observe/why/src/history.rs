@@ -10,25 +10,26 @@ use onbeat_trace::{Event, EventKind, UNSCHEDULED, UNTOLD};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 
-/// The maximum number of entries of all threads together. An entry has at most 40 bytes.
+/// The maximum number of entries in the history of all threads together. An entry has at most 40
+/// bytes.
 const ENTRIES_MAX: usize = 1_000_000;
 
-/// If there are at most [`ENTRIES_MAX`] / `FEW` entries, none is dropped, however old it is. The
-/// synthesis reports the end of some executions much later, for example that of a service whose
-/// coroutine waits for another response.
+/// The share of [`ENTRIES_MAX`] below which no entry is dropped because of its age: 1 / `FEW`. Old
+/// entries may still be needed, because synthesis reports the end of some executions much later. An
+/// example is a service whose coroutine waits for another response.
 const FEW: usize = 8;
 
 /// The time in ns before a report of lost events within which scheduler events may be missing. The
 /// recorder reports losses four times a second.
 pub(crate) const LOSS_WINDOW_NS: u64 = 1_000_000_000;
 
-/// The maximum delay in ns with which the synthesis reports the end of most executions. Ends that
-/// are later in the recording may be reported before.
+/// The maximum delay in ns with which synthesis reports the end of most executions. Because of the
+/// delay, the reports do not come in the order of the ends.
 pub(crate) const DEFERRAL_NS: u64 = 2_000_000_000;
 
-/// The longest time in ns for which two executions of one callback group can seem to overlap. The
-/// group becomes free shortly before the first execution's end is recorded. A wait for the interpreter's
-/// lock can lie between the two.
+/// The longest time in ns for which two executions of one callback group can seem to overlap. They
+/// seem to, because the group becomes free shortly before the end of the first execution is
+/// recorded. The thread may wait for the interpreter's lock in between.
 const SEEMING_NS: u64 = 2_000_000;
 
 const AT_ONCE_MAX: usize = 1 << 16;
@@ -36,19 +37,19 @@ const AT_ONCE_MAX: usize = 1 << 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Running,
-    /// The host of the virtual machine had the CPU.
     Stolen,
     /// The thread was preempted, and the thread `by` had the CPU. `by` is a thread id, 0 for the
     /// idle thread, or [`UNTOLD`].
     Preempted {
         by: u32,
     },
-    /// The thread had been woken up and was ready, and the thread `by` had the CPU.
+    /// The thread had been woken up and was ready to run, and the thread `by` had the CPU. The
+    /// values of `by` are those of [`State::Preempted`].
     Queued {
         by: u32,
     },
-    /// The thread slept, until the thread `waker` woke it up. `lock` is the owner of the mutex that
-    /// it slept for.
+    /// The thread slept until the thread `waker` woke it up. `lock` is the owner of the mutex for
+    /// which the thread slept, if any.
     Asleep {
         lock: Option<u32>,
         waker: Option<u32>,
@@ -102,18 +103,16 @@ struct Thread {
     scheduled: Option<u64>,
     now: Now,
     since: u64,
-    /// The time of the thread's latest own event while it had a CPU.
+    /// The time of the thread's latest recorded event that shows that it had a CPU.
     seen: u64,
     /// The time of the thread's latest switch from a CPU, or of a later reading of its CPU time.
     /// `read` is the latest reading.
     counted: Option<u64>,
     read: Option<u64>,
-    /// The owner of the mutex for which the thread is about to sleep.
     lock: Option<u32>,
     off: VecDeque<Part<Off>>,
     held: VecDeque<Part<u32>>,
     stolen: VecDeque<Part<()>>,
-    /// The callbacks' executions on this thread, sorted by their begin.
     ran: VecDeque<Part<u32>>,
     longest_ran: u64,
 }
@@ -204,9 +203,11 @@ impl Thread {
         self.turn(time, Now::Running);
     }
 
-    /// Corrects the history by the CPU time that the kernel has counted. It counted since the last
-    /// reading, or with `since_switch` since the later of the last reading and the last switch from
-    /// a CPU. The thread has a CPU at this time.
+    /// Corrects the history by the CPU time `used_ns` that the kernel has counted. The thread has a
+    /// CPU at `time`.
+    ///
+    /// The kernel counted since the last reading. If `since_switch` is set, it counted since the
+    /// last switch from a CPU, if that was later.
     fn cpu_time(&mut self, time: u64, used_ns: u64, since_switch: bool) {
         let base = if since_switch {
             self.counted
@@ -244,8 +245,8 @@ impl Thread {
         (self.counted, self.read) = (Some(time), Some(time));
     }
 
-    /// Returns the time for which the thread ran between `begin` and `end`, as far as the parts
-    /// show.
+    /// Returns the time for which the thread ran between `begin` and `end`, according to the parts
+    /// in which it did not run.
     fn ran_ns(&self, begin: u64, end: u64) -> u64 {
         fn within<T>(parts: &VecDeque<Part<T>>, begin: u64, end: u64) -> u64 {
             let from = parts.partition_point(|p| p.end <= begin);
@@ -284,8 +285,8 @@ impl Thread {
         drop(&mut self.ran, time);
     }
 
-    /// Returns the state since the last switch, which has no end yet. It is `None` if the thread
-    /// has a CPU.
+    /// Returns the thread's state since its last switch. This state has no end yet. Returns `None`
+    /// if the thread has a CPU.
     fn open(&self) -> Option<Off> {
         match self.now {
             Now::Running => None,
@@ -297,9 +298,10 @@ impl Thread {
     }
 }
 
-/// Returns the number of parts at the front for which `is_before` is true. If it is false for a
-/// part, it must be false for all parts behind that part. Most searches end near the back, so the
-/// search begins there.
+/// Returns the number of parts at the front of the list for which `is_before` is true. All of them
+/// must come before the first part for which it is false.
+///
+/// The search begins at the back of the list, because most results are near the back.
 fn partition<T>(parts: &VecDeque<Part<T>>, is_before: impl Fn(&Part<T>) -> bool) -> usize {
     let (mut low, mut high, mut step) = (parts.len(), parts.len(), 2);
     while low > 0 {
@@ -347,9 +349,9 @@ pub(crate) fn some_act() -> EventKind {
 #[derive(Debug, Clone)]
 pub(crate) struct History {
     threads: FxHashMap<u32, Thread>,
-    /// The threads of each process on which callbacks ran.
     pools: FxHashMap<u32, Vec<u32>>,
-    /// The pairs of callbacks, smaller number first, that ran at once on two threads of a process.
+    /// The pairs of callbacks that ran at the same time on two threads of a process. The smaller
+    /// number comes first.
     at_once: FxHashSet<(u32, u32)>,
     lossy: VecDeque<(u64, u64)>,
     window_ns: u64,
@@ -370,7 +372,6 @@ fn is_found(kind: &EventKind) -> bool {
 }
 
 impl History {
-    /// Creates a history that keeps the last `window_ns` of each thread.
     pub(crate) fn new(window_ns: u64) -> History {
         History {
             threads: FxHashMap::default(),
@@ -453,9 +454,9 @@ impl History {
         }
     }
 
-    /// Drops entries that are older than the window. The caller must call this before the first
-    /// event after `now`: after a gap in the recording, executions from before the gap are still to
-    /// be cut.
+    /// Drops the entries that are older than the window at `now`. The caller must call this before
+    /// the first event after `now`. If the recording has a gap there, executions from before the
+    /// gap are not cut yet and still need their entries.
     pub(crate) fn drop_until(&mut self, now: u64) {
         if now >= self.next_drop {
             self.drop_old(now);
@@ -500,7 +501,7 @@ impl History {
         executions.flatten().collect()
     }
 
-    /// Reports whether the recording has not shown two callbacks running at once so far.
+    /// Returns true if the recording has not shown so far that both callbacks ran at the same time.
     pub(crate) fn exclude_each_other(&self, a: u32, b: u32) -> bool {
         !self.at_once.contains(&(a.min(b), a.max(b)))
     }
@@ -589,7 +590,6 @@ impl History {
         self.without_lossy(slices.list)
     }
 
-    /// Replaces states by [`State::Unknown`] where the recorder lost events.
     fn without_lossy(&self, slices: Vec<Slice>) -> Vec<Slice> {
         let touches = |s: &Slice| self.lossy.iter().any(|l| l.0 < s.end && s.begin < l.1);
         if !slices.iter().any(touches) {
@@ -633,8 +633,8 @@ impl History {
 }
 
 impl Thread {
-    /// Adds slices until `until`, in which the thread had a CPU or the virtual machine's host had
-    /// it.
+    /// Adds the slices until `until`, in which either the thread or the virtual machine's host had
+    /// the CPU.
     fn running(&self, slices: &mut Slices, until: u64) {
         if slices.at >= until.min(slices.end) {
             return;
@@ -650,8 +650,8 @@ impl Thread {
         slices.until(until, State::Running);
     }
 
-    /// Adds slices up to the end of a part in which the thread had no CPU, split by the threads
-    /// that had it.
+    /// Adds the slices until the end of a part in which the thread did not run. Each thread that
+    /// had the CPU meanwhile gets a slice.
     fn off(&self, slices: &mut Slices, part: &Part<Off>) {
         let state = |by| match part.what {
             Off::Preempted => State::Preempted { by },
@@ -678,7 +678,7 @@ struct Slices {
 }
 
 impl Slices {
-    /// Adds a slice from the end of the last one to `until`, if this is not empty.
+    /// Adds a slice from the end of the last slice to `until`, unless the slice would be empty.
     fn until(&mut self, until: u64, state: State) {
         let until = until.min(self.end);
         if until <= self.at {

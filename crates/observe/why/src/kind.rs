@@ -3,14 +3,13 @@
 use serde::Serialize;
 
 /// The state of an execution during a stretch: running, or the way in which it waits.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// A callback ran on a CPU.
     Runs,
     /// The client library ran on a CPU: it took the item, or looked for work.
     Library,
-    /// The thread could have continued, but another thread had its CPU.
     Preempted,
     /// The thread had been woken up and could run, but another thread had the CPU.
     Queued,
@@ -18,8 +17,8 @@ pub enum Kind {
     Sleeps,
     /// The executor's thread ran another callback, or slept although the callback was due.
     Executor,
-    /// The item was on its way to the receiver, whose thread slept, or waited for the callback that
-    /// takes it.
+    /// The item was on its way to the receiver, whose thread slept. Or the item waited until the
+    /// callback took it with a call of its own.
     Transport,
     /// A synchroniser waited for its other inputs.
     Inputs,
@@ -83,10 +82,10 @@ impl Kind {
 }
 
 /// The reason why the recording does not show the state during a stretch.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// The recorder lost events at the time of the stretch.
     LostEvents,
     /// A scheduler event of the thread is missing.
     MissingEvent,
@@ -94,7 +93,6 @@ pub enum Reason {
     NoCpuTime,
     /// The recording has no scheduler events of the thread at this time.
     NoScheduler,
-    /// The thread is not in the recording.
     NotRecorded,
     /// The stretch is older than the history that onbeat keeps.
     ShortHistory,
@@ -106,7 +104,7 @@ impl Reason {
         match self {
             Reason::LostEvents => "events were lost here",
             Reason::MissingEvent => "a scheduler event is missing",
-            Reason::NoCpuTime => "no CPU, as the kernel counts",
+            Reason::NoCpuTime => "the kernel counted no CPU time",
             Reason::NoScheduler => "no scheduler events of the thread",
             Reason::NotRecorded => "the thread is not recorded",
             Reason::ShortHistory => "history too short",

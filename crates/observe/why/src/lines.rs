@@ -6,17 +6,16 @@ use crate::stretch::Stretch;
 const SHARE_SHOWN: f64 = 0.005;
 
 /// Stretches of one callback with the same cause in words, as one line of a table.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
     /// The start of the first stretch, in ns from the start of the execution.
     pub begin_ns: u64,
-    /// The sum of the stretches' lengths, in ns.
     pub ns: u64,
-    /// The number of stretches in this line.
     pub parts: usize,
     /// The cause in words, with names from the recorded system. Escape the text before showing it.
     pub what: String,
-    /// The states of the culprit during the stretches, as lines of the same form.
+    /// The states of the culprit during the stretches, each as a line with the same fields.
     pub during: Vec<Line>,
 }
 

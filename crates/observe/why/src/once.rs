@@ -17,9 +17,11 @@ use onbeat_trace::{Event, EventKind, UNSCHEDULED};
 use rustc_hash::FxHashMap;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
-/// The kinds of records. A record of a kind up to `LIFE` begins with the number of the thread that it is
-/// about: the thread's place among the records of kind `THREAD`, from 0. The comment of each kind says what
-/// happened and which numbers follow, for the kinds from `THREAD` on with all their numbers. Times are in ns.
+/// The kinds of records. The comment of each kind says what happened and which numbers follow.
+///
+/// A record of a kind up to `LIFE` begins with the number of the thread that it is about. This
+/// number is the thread's place among the records of kind `THREAD`, from 0, and the comments do not
+/// list it. Times are in ns.
 mod record {
     pub(super) const SWITCH_IN: u8 = 0;
     pub(super) const PREEMPTED: u8 = 1;
@@ -30,12 +32,12 @@ mod record {
     pub(super) const WOKEN: u8 = 4;
     /// The hypervisor took the thread's CPU. Numbers: the time for which it had the CPU.
     pub(super) const STOLEN: u8 = 5;
-    /// The kernel's count of the thread's CPU time. Numbers: twice the time, plus 1 if it counts from the
-    /// last switch.
+    /// The kernel reported the thread's CPU time. Numbers: twice the time, plus 1 if it counts from
+    /// the last switch.
     pub(super) const CPU_TIME: u8 = 6;
     /// The thread is about to sleep for a mutex. Numbers: the id of the thread that owns the mutex.
     pub(super) const LOCK_WAIT: u8 = 7;
-    /// The thread did something, so it had a CPU. Numbers: the time since then.
+    /// The thread had a CPU, because it made a recorded call. Numbers: the time since then.
     pub(super) const ACTED: u8 = 8;
     /// The thread was created or ended, or the recording shows its scheduler events from now on.
     /// Numbers: a value of [`life`](super::life).
@@ -45,15 +47,19 @@ mod record {
     /// A thread waited for a CPU. Numbers: the number of the waiting thread, the times since the begin and
     /// the end of the wait, and the id of the thread that had the CPU.
     pub(super) const HELD: u8 = 11;
-    /// A callback was executed. Numbers: the id of the thread, the times since the start and the end of the
-    /// execution, and the callback.
+    /// A callback was executed. Numbers: the id of the thread, the times since the start and the
+    /// end of the execution, and the number of the callback.
     pub(super) const RAN: u8 = 12;
-    /// A chain was executed. Numbers: twice the path, plus 1 if the chain is cut; the number of bytes that
-    /// follow; the time since the end; the times of the steps.
+    /// A chain was executed. Numbers: twice the number of the path, plus 1 if the chain is cut; the
+    /// number of bytes that follow; the time since the end; the times of the steps.
     pub(super) const CHAIN: u8 = 13;
-    /// A synchroniser joined its inputs. Numbers: the synchroniser, the time since the join, the number of
-    /// steps; for each step, twice the callback, plus 1 if [`ChainStep::own`](super::ChainStep::own) is
-    /// set, and the name plus 1, or 0 without a name; the times of the steps.
+    /// A synchroniser joined its inputs. Numbers:
+    ///
+    /// - the number of the synchroniser, the time since the join, and the number of steps;
+    /// - for each step, twice the number of the callback, plus 1 if
+    ///   [`ChainStep::own`](super::ChainStep::own) is set;
+    /// - for each step, the number of the name plus 1, or 0 without a name;
+    /// - the times of the steps.
     pub(super) const JOINED: u8 = 14;
     /// A kind that occurs rarely. Numbers: a value of [`rare`](super::rare), and the numbers of that kind.
     pub(super) const RARE: u8 = 15;
@@ -70,8 +76,8 @@ mod rare {
     pub(super) const LOST: u64 = 0;
     /// A thread has a new name. Numbers: the words of a [`Named`](onbeat_synth::named::Named).
     pub(super) const NAMED: u64 = 1;
-    /// A callback started. Numbers: the callback, the thread's id, the time since the start, and the time
-    /// since the callback's input was published or its timer was due.
+    /// A callback started. Numbers: the number of the callback, the thread's id, the time since the
+    /// start, and the time since the callback's input was published or its timer was due.
     pub(super) const ARRIVAL: u64 = 2;
 }
 
@@ -79,9 +85,9 @@ mod rare {
 struct Known {
     pid: u32,
     number: u64,
-    /// The thread has a CPU. Until it loses the CPU, only the time of its latest act matters.
+    /// The thread has a CPU. Until it loses the CPU, records need only the time of its latest call.
     running: bool,
-    /// The time of the thread's latest act, if no record shows it yet.
+    /// The time of the thread's latest recorded call, if no record contains it yet.
     acted: Option<u64>,
 }
 
@@ -99,7 +105,8 @@ pub struct Once {
     now: u64,
     callbacks: bool,
     scratch: Vec<u8>,
-    /// Lists of steps that are written, until the synthesis takes back their memory.
+    /// Lists of steps that have been written. The synthesis takes them back to use their memory
+    /// again.
     done: Vec<Vec<ChainStep>>,
 }
 
@@ -162,7 +169,7 @@ impl Once {
         }
     }
 
-    /// Writes the parts of an event that [`History::push`](crate::history::History::push) needs.
+    /// Writes those parts of an event that [`History::push`](crate::history::History::push) needs.
     fn spool_event(&mut self, event: &Event) {
         use record::*;
         let number = |n: u32| u64::from(n);
@@ -354,7 +361,6 @@ fn put_times(to: &mut Vec<u8>, now: u64, steps: &[ChainStep]) {
     }
 }
 
-/// Maps small differences of either sign to small numbers.
 fn zigzag(difference: u64) -> u64 {
     let signed = difference as i64;
     ((signed << 1) ^ (signed >> 63)) as u64
@@ -365,8 +371,8 @@ fn unzigzag(n: u64) -> u64 {
 }
 
 impl Spooled {
-    /// Explains executions of chains or callbacks of the model, in the order of the questions. A
-    /// question about a callback needs a pass that was started for callbacks.
+    /// Explains executions of chains or callbacks of the model, in the order of the questions. To
+    /// answer questions about callbacks, the pass must have been started with `callbacks` set.
     ///
     /// # Errors
     ///
@@ -391,8 +397,8 @@ struct Replay<R> {
     records: Records<R>,
     subjects: Subjects,
     threads: Vec<(u32, u32)>,
-    /// The steps of each path, by the first number of a chain's record. `None` if no question asks for
-    /// the path.
+    /// By the first number of a chain's record: the steps of the path. `None` if no question asks
+    /// for the path.
     paths: FxHashMap<u64, Option<Vec<PathStep>>>,
 }
 
@@ -482,7 +488,7 @@ impl<R: Read> Replay<R> {
                     };
                     self.subjects.arrived(&arrival);
                 }
-                _ => return Err(wrong("a rare record is unknown")),
+                _ => return Err(wrong("a rare record has an unknown kind")),
             },
             _ => {
                 let thread = r.number()?;
@@ -513,7 +519,8 @@ impl<R: Read> Replay<R> {
         }
     }
 
-    /// Returns an event that has the same effect on a thread's history as the recorded one.
+    /// Reads a record and returns an event that has the same effect on a thread's history as the
+    /// recorded event.
     fn thread_event(&mut self, now: u64, kind: u8) -> io::Result<(u64, EventKind)> {
         let r = &mut self.records;
         let event = match kind {

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 
 const BINS_MAX: usize = 2048;
 
-/// The initial width of a bin. It doubles until [`BINS_MAX`] bins suffice.
+/// The initial width of a bin, which is doubled until [`BINS_MAX`] bins are enough.
 const WIDTH_NS: u64 = 1_000_000;
 
 /// The shortest and the longest latency of executions over time, in bins of equal width.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Overview {
-    /// The width of a bin, in ns.
     pub width_ns: u64,
     /// The bins that contain an execution, in order of time.
     pub bins: Vec<Bin>,

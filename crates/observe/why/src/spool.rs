@@ -9,8 +9,8 @@ const BLOCK: usize = 1 << 16;
 
 const KIND_BITS: u32 = 4;
 
-/// The shortest time in ns that is too long to be stored in one number with the kind of the record.
-/// Such a time follows as a number of its own.
+/// The shortest time in ns that does not fit into one number with the kind of the record. Such a
+/// time follows as a number of its own.
 const LONG: u64 = u64::MAX >> KIND_BITS;
 
 /// Appends a number, with seven bits per byte and the lowest bits first.
@@ -24,7 +24,8 @@ pub(crate) fn put(to: &mut Vec<u8>, mut n: u64) {
     to.push(n as u8);
 }
 
-/// Writes records to `out`. After an error, it drops all records, and [`Spool::finish`] fails.
+/// Writes records to `out`. After a write error, it drops all further records, and
+/// [`Spool::finish`] returns the error.
 pub(crate) struct Spool<W> {
     out: W,
     block: Vec<u8>,

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 /// The culprit of a stretch: the callback or component that caused it. Names come from the recorded
 /// system: escape them before showing.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Culprit {
@@ -14,9 +15,7 @@ pub enum Culprit {
     Callback(String),
     /// The component that had the CPU.
     Thread(Component),
-    /// The component that held the mutex.
     MutexOf(Component),
-    /// The component that woke up the sleeping thread.
     WokenBy(Component),
 }
 
@@ -40,10 +39,10 @@ pub fn title(component: &Component) -> String {
     }
 }
 
-/// The activity of a stretch's culprit during that stretch.
+/// The state of a stretch's culprit during that stretch, and what caused this state.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct During {
-    /// The state of the culprit's thread.
     pub kind: Kind,
     /// The callback or component that caused the state of the culprit's thread.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,29 +80,30 @@ impl During {
         }
     }
 
-    /// Reports whether the state says more than that the culprit simply ran.
+    /// Reports whether a text should mention the state, because the culprit did more than run on a
+    /// CPU.
     pub(crate) fn is_telling(&self) -> bool {
         self.by.is_some() || !matches!(self.kind, Kind::Runs | Kind::Library)
     }
 }
 
 /// A part of an execution's latency with one cause.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Stretch {
     /// The start of the stretch, in ns from the start of the execution.
     pub begin_ns: u64,
-    /// The length of the stretch, in ns.
     pub ns: u64,
     /// The id of the callback or synchroniser to whose part of the latency the stretch belongs. The
     /// time before a callback's start belongs to the callback.
     pub place: String,
-    /// The kind of stretch, such as preempted or asleep.
     pub kind: Kind,
     /// The callback, thread or mutex owner that caused the stretch. `None` if the kind has none or
     /// it is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<Culprit>,
-    /// The state that the culprit was in during the stretch. `None` if the culprit simply ran.
+    /// The state that the culprit was in during the stretch. `None` if the culprit ran on a CPU
+    /// without interruption.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub during: Option<During>,
     /// The reason why the kind is unknown. `None` for all other kinds.
@@ -135,10 +135,12 @@ impl Stretch {
             },
             Kind::Executor => match &by {
                 Some(by) => format!("waits for its executor behind {by}"),
-                None => "executor sleeps although it is due".into(),
+                None => "executor sleeps although the callback is due".into(),
             },
             Kind::Transport => match &self.by {
-                Some(Culprit::Callback(outer)) => format!("waits for {outer}, which takes it"),
+                Some(Culprit::Callback(outer)) => {
+                    format!("waits for {outer}, which takes the item")
+                }
                 Some(culprit) => format!("transport, {}", culprit.text()),
                 None => "transport".into(),
             },
@@ -153,20 +155,22 @@ impl Stretch {
     }
 }
 
-/// An execution of a chain, or of a callback with the wait before it.
+/// An execution of a chain, from its start to its output, or of a callback together with the wait
+/// before it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Execution {
     /// The start of the execution, CLOCK_MONOTONIC in ns.
     pub start_ns: u64,
     /// The latency in ns, which is the sum of all stretches.
     pub latency_ns: u64,
-    /// Is true if the latency is above the limit of the question.
+    /// The latency is above the limit of the question.
     pub late: bool,
     /// The stretches in order of time, without gaps.
     pub stretches: Vec<Stretch>,
 }
 
-/// The names of callbacks and components behind the numbers in pieces.
+/// Finds the names of callbacks and components by the numbers that [`Piece`](crate::cut::Piece)
+/// contains.
 pub(crate) struct Names {
     pub(crate) ids: Vec<Option<String>>,
     pub(crate) components: Vec<Component>,

@@ -262,7 +262,7 @@ fn each_request_counts_as_answered_late_or_never_answered() {
 }
 
 /// Checks that the report contains each item that the model counts as lost or overwritten. Returns
-/// their number.
+/// the number of these items.
 fn agrees(events: &[Event]) -> u64 {
     let found = losses(events, None);
     let mut synth = Synth::new(SynthOptions::new(run()));

@@ -164,8 +164,8 @@ fn us(execution: &Execution, kind: Kind, by: Option<&str>) -> u64 {
     ns / 1000
 }
 
-/// Checks that the planted cause is found with its whole length in late executions, in no others,
-/// and as the first finding.
+/// Checks that an explanation contains the planted cause: with its whole length in late executions,
+/// in no other execution, and as the first finding.
 fn check(explanation: &Explanation, kind: Kind, place: &str, by: Option<&str>) {
     let late: Vec<_> = explanation.executions.iter().filter(|e| e.late).collect();
     assert_eq!(late.len(), 2, "{explanation:#?}");
@@ -556,8 +556,8 @@ fn a_wait_at_a_synchroniser_names_the_last_input_and_its_delay() {
     assert!((ns - 15e6).abs() < 1.0);
 }
 
-/// Returns a round in which the timer runs on a second thread of the pool, from before the item's
-/// publication on. The item's callback begins on the first thread right after it.
+/// Returns a round in which the timer's callback runs on a second thread of the pool and begins
+/// before the item is published. The item's callback begins on the first thread right after it.
 fn behind_group(t: u64) -> String {
     let (begin, end) = (t + 400, t + 510 + PLANTED_US);
     let timer = format!(

@@ -32,7 +32,6 @@ fn run() -> Run {
     }
 }
 
-/// Returns the model, and options with which another pass gives the same model.
 fn model(events: &[Event], mut options: SynthOptions) -> (Model, SynthOptions) {
     let pass = |options: &SynthOptions| {
         let mut synth = Synth::new(options.clone());
@@ -54,7 +53,7 @@ fn explain(
     why.finish()
 }
 
-/// Answers all questions from the one pass that makes the model.
+/// Returns the answers to all questions, from the same pass that makes the model.
 fn explain_at_once(
     events: &[Event],
     options: &SynthOptions,

@@ -54,7 +54,8 @@ enum OnbeatCode
   ONBEAT_CODE_NOT_THERE = -12,
   // The channel with this name has other options than the caller's.
   ONBEAT_CODE_MISMATCH = -13,
-  // All places are taken. A channel has one producer and a limited number of consumers.
+  // All places of the channel are taken. A channel has one producer and a limited number of
+  // consumers.
   ONBEAT_CODE_IN_USE = -14,
   // The handle is in use by another thread, or by the callback that makes this call.
   ONBEAT_CODE_BUSY = -15,
@@ -210,7 +211,7 @@ typedef void (*OnbeatTakeItem)(void *context, const uint8_t *bytes, const struct
 // use the handle of the call. `number` is 0 for a value.
 typedef void (*OnbeatTake)(void *context, uint64_t number, const uint8_t *bytes, size_t length);
 
-// The sizes that both ends must agree on.
+// The sizes of a link. Both ends must use the same sizes.
 typedef struct OnbeatSizes {
   // The largest number of messages in each direction that are sent and not consumed yet: 1 to
   // 1024.

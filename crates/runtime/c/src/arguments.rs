@@ -61,7 +61,7 @@ fn check_length(length: usize) -> Outcome {
 }
 
 /// A buffer of the caller, to which received data is copied. The buffer has room for the largest
-/// item, so that no item is taken that does not fit.
+/// item, so onbeat never takes an item that does not fit.
 pub(crate) struct Buffer {
     start: *mut u8,
 }

@@ -39,7 +39,8 @@ pub enum OnbeatCode {
     NotThere = -12,
     /// The channel with this name has other options than the caller's.
     Mismatch = -13,
-    /// All places are taken. A channel has one producer and a limited number of consumers.
+    /// All places of the channel are taken. A channel has one producer and a limited number of
+    /// consumers.
     InUse = -14,
     /// The handle is in use by another thread, or by the callback that makes this call.
     Busy = -15,
@@ -158,8 +159,8 @@ thread_local! {
     };
 }
 
-/// Runs the body of a function of the header, and stores its error. Allocates only after an error,
-/// and not for a deadline that passes.
+/// Runs the body of a C function, and stores its error text. Allocates only after an error, and not
+/// for a deadline that passes.
 pub(crate) fn guarded(call: impl FnOnce() -> Outcome<OnbeatCode>) -> OnbeatCode {
     let failure = match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(code)) => return code,

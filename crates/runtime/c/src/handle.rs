@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 const FREE: u8 = 0;
 const IN_USE: u8 = 1;
-/// The state after a panic, which may have left the value inconsistent.
+/// The state of a handle after a panic, which may have left the handle's value inconsistent.
 const SPOILT: u8 = 2;
 
 #[derive(Debug)]
@@ -15,8 +15,8 @@ pub(crate) struct Handle<T> {
     value: UnsafeCell<T>,
 }
 
-/// Marks a handle as in use. When the call is over it clears the mark, or leaves the handle spoilt
-/// after a panic.
+/// Marks a handle as in use while a call uses it. The end of the call clears the mark. A panic
+/// leaves the handle in the state `SPOILT`.
 struct Mark<'h>(&'h AtomicU8);
 
 impl Drop for Mark<'_> {
@@ -69,7 +69,7 @@ pub(crate) trait Opaque {
     fn handle(&self) -> &Handle<Self::Inner>;
 }
 
-/// Implements `Opaque` for a type of the header. The type itself stands in the module, where
+/// Implements `Opaque` for a type of the header. The module defines the type itself, so that
 /// cbindgen sees it.
 macro_rules! opaque {
     ($name:ident, $inner:ty) => {
@@ -90,7 +90,7 @@ impl<T> From<T> for Handle<T> {
     }
 }
 
-/// Calls `call` with the value behind a pointer, unless another call uses it.
+/// Calls `call` with the value behind a pointer. Fails if another call uses the value.
 ///
 /// # Safety
 /// The pointer is null, or was made by [`give`] and not taken back since.
@@ -140,7 +140,7 @@ mod tests {
     opaque!(Number, u32);
 
     #[test]
-    fn a_panic_does_not_reach_c_and_spoils_its_handle() {
+    fn a_panic_returns_a_code_to_c_and_makes_its_handle_unusable() {
         let number = Box::into_raw(Box::new(Number(Handle::from(1))));
         // SAFETY: made above, and taken back at the end.
         unsafe {

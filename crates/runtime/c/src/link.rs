@@ -65,7 +65,7 @@ pub unsafe extern "C" fn onbeat_key_close(key: *mut OnbeatKey) -> OnbeatCode {
 #[derive(Debug)]
 pub(crate) enum Transport {
     Shm(Shm),
-    /// The end over TCP. `None` only while an option is set.
+    /// An end over TCP. It is `None` only while a call sets an option of the end.
     Tcp(Option<Tcp>),
 }
 
@@ -205,7 +205,7 @@ pub unsafe extern "C" fn onbeat_end_address(
     })
 }
 
-/// The sizes that both ends must agree on.
+/// The sizes of a link. Both ends must use the same sizes.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct OnbeatSizes {

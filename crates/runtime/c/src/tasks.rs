@@ -50,7 +50,8 @@ impl Context {
 
 type Consumers = Vec<Consumer>;
 
-/// Wakes and ends the thread. Other threads may use this while the handle is in use.
+/// A signal that wakes and ends the thread that runs the tasks. Other threads may use it while the
+/// handle is in use.
 #[derive(Debug, Default)]
 struct StopSignal {
     waker: Waker,

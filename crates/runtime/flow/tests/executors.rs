@@ -265,7 +265,7 @@ fn tasks_ready_at_the_same_time_run_in_their_threads_order() {
 }
 
 #[test]
-fn list_scheduling_uses_the_threads_and_saves_hand_overs() {
+fn list_scheduling_uses_all_threads_and_avoids_hand_overs_between_them() {
     let build = |count| {
         let mut graph = Graph::new("graph", threads(count));
         let mut task = |name: &str, thresholds: &[u32], cost| {

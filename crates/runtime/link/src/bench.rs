@@ -37,13 +37,13 @@ const TAKE: u64 = 2;
 const CONFIRM: u64 = 3;
 
 /// A series of measurements over one link.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Series {
     /// The link encrypts its messages. Ignored in shared memory.
     pub sealed: bool,
     /// The number of messages that may be on their way in each direction.
     pub credits: usize,
-    /// The size of the largest message, in bytes.
     pub most_bytes: usize,
     /// The number of further series that the same end asks for after this series: 0 to 255.
     pub further: usize,
@@ -107,7 +107,6 @@ pub enum BenchError {
     NotSent(#[from] SendError),
     #[error("the other end has been silent for {} s. Check that `onbeat link bench` still runs there.", SILENCE_LIMIT_NS / 1_000_000_000)]
     Silent,
-    /// The other end has sent an invalid request. It is another program or another version.
     #[error(
         "the other end sent an invalid request. Run the same version of `onbeat link bench` on both hosts."
     )]
@@ -347,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quantile_needs_a_round_trip_beyond_it() {
+    fn a_quantile_is_given_only_if_a_measured_round_trip_lies_beyond_it() {
         let of = |count: u64| Measured {
             bytes: 1,
             round_trips_ns: (1..=count).collect(),

@@ -54,37 +54,38 @@
 use thiserror::Error;
 
 /// The network interface through which all channels of an analysis send.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Port {
-    /// The rate of the wire, bit/s.
     pub bits_per_second: u64,
     /// The size of a chunk's content, in bytes.
     pub chunk_bytes: usize,
-    /// The most bytes that may be posted and have not left yet, counted as on the wire. One chunk
-    /// is always allowed.
+    /// The window: the most bytes that may be written and have not left yet, counted as on the
+    /// wire. One chunk is always allowed.
     pub window_bytes: usize,
     /// The bytes that each chunk needs on the wire besides its content: the headers of all layers.
     pub overhead_bytes: usize,
     /// The time from when a message's last byte leaves until it is in the receiver's kernel.
     pub way_ns: u64,
-    /// The time after which others pass over the most urgent writer if it does not post
+    /// The time for which other writers wait for the most urgent one if it could send and does not
     /// ([`Settings::patience`](crate::port::Settings::patience)).
     pub patience_ns: u64,
 }
 
-/// An assumption on how soon the threads of links get their CPUs, on both hosts.
+/// An assumption about how long the threads of links wait for their CPUs, on both hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cpu {
-    /// The longest usual time of a step: from its cause until it is done.
+    /// The longest usual time of one step of a thread, from the step's cause until it is done.
     pub wake_ns: u64,
-    /// The longest time for which steps take longer than `wake_ns`, summed over one busy period of the port.
-    /// A busy period ends when a message is taken. It begins with the message's push, or earlier if the port
-    /// was busy with messages that are as urgent.
+    /// The longest total time, over one busy period of the port, during which steps are late by
+    /// more than `wake_ns`. A busy period ends when a message is taken. It begins when that message
+    /// is pushed, or earlier if the port was busy with messages that are at least as urgent.
     pub stall_ns: u64,
 }
 
 impl Cpu {
-    /// Threads that take no time: only the wire and the protocol count.
+    /// The assumption that threads take no time. A bound then contains only the wire and the
+    /// protocol.
     pub const IDEAL: Cpu = Cpu {
         wake_ns: 0,
         stall_ns: 0,
@@ -92,8 +93,8 @@ impl Cpu {
 }
 
 impl Default for Cpu {
-    /// Threads with a real-time priority on a machine that they do not fill: 0.1 ms for each step,
-    /// and stalls of 1 ms.
+    /// Returns the assumption for threads with a real-time priority on a machine that they do not
+    /// fill: 0.1 ms for each step, and stalls of 1 ms.
     fn default() -> Cpu {
         Cpu {
             wake_ns: 100_000,
@@ -105,9 +106,11 @@ impl Default for Cpu {
 /// The longest latency of a channel's messages, in its two parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bound {
-    /// The part of the wire and the protocol: the latency if no step of a thread took time.
+    /// The part of the latency that the wire and the protocol cause: the latency if no step of a
+    /// thread took time.
     pub wire_ns: u64,
-    /// The part of the assumption on CPUs: what steps and stalls add.
+    /// The part of the latency that the CPUs cause: the time that the assumed steps and stalls of
+    /// threads add.
     pub cpu_ns: u64,
 }
 
@@ -136,9 +139,9 @@ pub struct Load {
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum NoBound {
-    #[error("channels of priority {priority} and above use {percent} % of the port, with the round trips for which the window is too small. Send less, or less often, or enlarge the window.")]
+    #[error("channels of priority {priority} and above use {percent} % of the port. This includes idle times if the window is smaller than a round trip. Send less, or enlarge the window.")]
     Overload { priority: u8, percent: u64 },
-    #[error("with the time that steps of threads may take, channels of priority {priority} and above use {percent} % of the port. Send less often, or assume shorter steps.")]
+    #[error("channels of priority {priority} and above use {percent} % of the port with the assumed time of steps. Send less often, or assume shorter steps.")]
     Steps { priority: u8, percent: u64 },
     #[error("steps may take as long as the port's patience of {} us, so less urgent channels may go first again and again. Assume shorter steps, or set a longer patience.", patience_ns / 1000)]
     Patience { patience_ns: u64 },
@@ -293,9 +296,9 @@ impl Port {
         Ok(u64::try_from(longest + after).unwrap_or(u64::MAX))
     }
 
-    /// Returns how long a complete message can wait for chunks that were granted before: the first
-    /// part of the derivation. `largest` is the size of the largest message that goes first, or of
-    /// the message itself.
+    /// Returns how long the first chunk of a complete message can wait for chunks that were granted
+    /// before (step 1 of the derivation in the module's documentation). `largest` is the size of
+    /// the largest message that goes first, or of the message itself.
     fn start_ns(&self, below_bytes: u128, largest: usize, times: &Times) -> u128 {
         let window = below_bytes.min(self.usable_window_bytes());
         let first = (self.chunk_bytes + largest + 2 * self.overhead_bytes) as u128;
@@ -305,7 +308,8 @@ impl Port {
         2 * times.wake + self.wire_ns(window).max(until_room)
     }
 
-    /// Returns how often others pass over the most urgent writer in a busy period, at most.
+    /// Returns the largest number of times in a busy period that other writers overtake the most
+    /// urgent one because it stalls.
     fn most_passed_over(&self, cpu: &Cpu) -> Result<u64, NoBound> {
         let patience_ns = self.patience_ns;
         let least_stall_ns = patience_ns.checked_sub(cpu.wake_ns);
@@ -314,12 +318,12 @@ impl Port {
     }
 }
 
-/// Times of the derivation, in ns.
+/// The times that the derivation of a bound uses, in ns.
 struct Times {
     wake: u128,
     long_turn: u128,
-    /// The wire's longest idle time before each chunk.
+    /// The longest time for which the wire is idle before each chunk.
     between_chunks: u128,
-    /// The wire's longest idle time because of one message.
+    /// The longest time for which the wire is idle because of one message.
     of_message: u128,
 }

@@ -16,20 +16,12 @@ pub enum LinkError {
     #[error(
         "channel '{name}' exists already, in process {pid}. Attach to it, or end that process."
     )]
-    Exists {
-        name: String,
-        /// A process that uses the existing channel.
-        pid: u32,
-    },
+    Exists { name: String, pid: u32 },
     /// Several channels of the calling user have that name. Channels of other users do not count.
     #[error(
         "several channels have the name '{name}', in processes {pids:?}. End all but one of them."
     )]
-    Several {
-        name: String,
-        /// The process ids: for each channel of this name, one process that uses it.
-        pids: Vec<u32>,
-    },
+    Several { name: String, pids: Vec<u32> },
     #[error(
         "channel '{name}': another process is creating it and does not finish. Check whether that process is stopped."
     )]
@@ -43,7 +35,6 @@ pub enum LinkError {
     #[error("channel '{name}': cannot {what}: {errno}{}", hint(*errno))]
     System {
         name: String,
-        /// The purpose of the call, as a verb phrase.
         what: &'static str,
         errno: Errno,
     },

@@ -18,7 +18,7 @@
 
 use thiserror::Error;
 
-/// The sizes that both ends must agree on.
+/// The sizes of a link. Both ends must use the same sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
     /// The largest number of messages in each direction that are sent and not consumed yet: 1 to
@@ -238,8 +238,8 @@ pub enum Breach {
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub enum End {
-    /// A promise of quality of service was broken, and this end's policy is to fail. The link still
-    /// works: the next call continues.
+    /// A promise of quality of service was broken, and this end has chosen `OnBreach::Fail`. The
+    /// link still works: the next call continues.
     #[error(transparent)]
     Breach(#[from] Breach),
     #[error("the peer has closed the link")]
@@ -247,10 +247,7 @@ pub enum End {
     #[error("the peer is gone: {reason}")]
     Gone { reason: String },
     #[error("the peer breaks the protocol: {what}")]
-    Protocol {
-        /// The kind of invalid data that the peer sent.
-        what: &'static str,
-    },
+    Protocol { what: &'static str },
 }
 
 /// The reason why a message was not sent.
@@ -261,8 +258,8 @@ pub enum SendError {
     TooLarge { asked: usize, most: usize },
     #[error("no credit is left: the peer has not consumed {credits} messages yet. Wait, or check the peer.")]
     NoCredit { credits: usize },
-    /// A promise of quality of service was broken, and this end's policy is to fail. The link still
-    /// works: the next call continues.
+    /// A promise of quality of service was broken, and this end has chosen `OnBreach::Fail`. The
+    /// link still works: the next call continues.
     #[error(transparent)]
     Breach(#[from] Breach),
     #[error(transparent)]
@@ -292,10 +289,7 @@ pub enum Refusal {
     #[error("the other end sent no handshake. Check that it is an onbeat link.")]
     Garbage,
     #[error("an end refuses a slower backend: {what}. Give both ends the faster one, or do not set OnFallBack::Refuse.")]
-    FallBack {
-        /// The backend that would be used, and what is missing for the faster one.
-        what: String,
-    },
+    FallBack { what: String },
     #[error(
         "the other end did not finish the handshake in time. Check that it is an onbeat link."
     )]
@@ -320,20 +314,16 @@ pub enum SetupError {
     Refused { peer: String, reason: Refusal },
     #[error("{peer}: no peer came before the deadline{}", last_refusal(.refused))]
     NoPeer {
-        /// The address at which the peer was expected.
         peer: String,
-        /// The reason why the last peer that came was refused.
         refused: Option<Refusal>,
     },
     #[error("{peer}: cannot {what}: {source}")]
     System {
         /// The address of the other end or, while listening, of this end.
         peer: String,
-        /// The purpose of the refused call, as a verb phrase.
         what: &'static str,
         source: std::io::Error,
     },
-    /// The port takes no more transfers.
     #[error(transparent)]
     Port(#[from] crate::port::PortError),
     #[error(transparent)]

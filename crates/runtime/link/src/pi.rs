@@ -108,9 +108,9 @@ impl Bell {
         let _ = futex::wake(&self.0, Flags::PRIVATE, i32::MAX as u32);
     }
 
-    /// Releases the lock, waits for a ring until `deadline_ns` at most, and takes the lock again.
-    /// May return without a ring. Returns `None`, without the lock, if the deadline had passed
-    /// before the call.
+    /// Releases the lock, waits until the bell rings or until `deadline_ns`, and takes the lock
+    /// again. May return although the bell has not rung. Returns `None`, without the lock, if the
+    /// deadline had passed before the call.
     pub fn wait<'a, T>(
         &self,
         guard: Guard<'a, T>,

@@ -12,12 +12,12 @@
 
 use thiserror::Error;
 
-/// The counts of the end that receives the messages of one direction. Both only grow.
+/// The counts of the end that receives the messages of one direction: messages that have arrived
+/// completely, and messages that the application has consumed. Both counts only grow.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Progress {
-    /// The number of messages that have arrived completely.
     pub received: u64,
-    /// The number of messages that the application has consumed.
     pub consumed: u64,
 }
 
@@ -29,7 +29,7 @@ pub enum Violation {
     Progress,
     #[error("the peer sent a message out of order")]
     Turn,
-    #[error("the peer sent more messages than it has credits")]
+    #[error("the peer sent more messages than it has credits for")]
     Credits,
 }
 
@@ -44,8 +44,8 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Starts a direction in which nothing was sent yet. `credits` is the most messages that are
-    /// sent and not consumed.
+    /// Makes the sender's state of a direction in which nothing was sent yet. `credits` is the
+    /// largest number of messages that are sent and not consumed.
     pub fn new(credits: u64) -> Sender {
         Sender {
             credits,
@@ -78,8 +78,8 @@ impl Sender {
         (self.transmit < self.next).then_some(self.transmit)
     }
 
-    /// Records that the message that [`Sender::to_transmit`] returned is completely in the
-    /// connection.
+    /// Records that the message that [`Sender::to_transmit`] returned was written completely into
+    /// the connection.
     pub fn transmitted(&mut self) {
         debug_assert!(self.to_transmit().is_some());
         self.transmit += 1;
@@ -90,10 +90,10 @@ impl Sender {
         self.progress
     }
 
-    /// Takes in a report of the receiver's progress.
+    /// Applies a report of the receiver's progress.
     ///
     /// # Errors
-    /// The progress is impossible.
+    /// Fails if the progress is impossible.
     pub fn on_progress(&mut self, report: Progress) -> Result<(), Violation> {
         let grows = report.received >= self.progress.received
             && report.consumed >= self.progress.consumed
@@ -106,12 +106,12 @@ impl Sender {
         Ok(())
     }
 
-    /// Takes in the receiver's report on a new connection. Transmission continues with the first
+    /// Applies the receiver's report on a new connection. Transmission continues with the first
     /// message that the receiver does not have.
     ///
     /// # Errors
-    /// The progress is impossible. Counts above the previous report are possible: a report may have
-    /// been lost with the connection.
+    /// Fails if the progress is impossible. Counts above the previous report are possible: a report
+    /// may have been lost with the connection.
     pub fn on_resumed(&mut self, report: Progress) -> Result<(), Violation> {
         self.on_progress(report)?;
         self.transmit = report.received;
@@ -127,8 +127,8 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Starts a direction in which nothing has arrived yet. `credits` is the most messages that the
-    /// sender may be ahead of the application.
+    /// Makes the receiver's state of a direction in which nothing has arrived yet. `credits` is the
+    /// largest number of messages that the sender may be ahead of the application.
     pub fn new(credits: u64) -> Receiver {
         Receiver {
             credits,

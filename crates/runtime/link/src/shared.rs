@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const PLACES: usize = 65;
 
 /// A mapping of shared memory. The locks of its participants belong to a separate open file
-/// description, not to the mapping: the kernel keeps a dead process's mapping while another program
-/// reads `/proc/PID/smaps` or `cmdline`.
+/// description, not to the mapping. The reason is that the kernel keeps a dead process's mapping
+/// while another program reads `/proc/PID/smaps` or `cmdline`.
 pub(crate) struct SharedMemory {
     file: OwnedFd,
     base: NonNull<u8>,

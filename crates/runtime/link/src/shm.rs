@@ -184,7 +184,7 @@ struct ShmOutgoing {
 
 fn died() -> End {
     End::Gone {
-        reason: "its process has died".into(),
+        reason: "the peer's process has died".into(),
     }
 }
 
@@ -282,7 +282,7 @@ impl Incoming for ShmIncoming {
             Ok(None) => Ok(false),
             Err(ReceiveError::ProducerDied) => Err(died()),
             Err(_) => Err(End::Protocol {
-                what: "it sent items that are not messages",
+                what: "items that are not messages",
             }),
         }
     }

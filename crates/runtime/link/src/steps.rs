@@ -7,16 +7,17 @@
 use crate::bound::Cpu;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A step of a message's way, which a thread of one end takes. Only [`Step::Wire`] happens between
-/// the ends.
+/// A step on the way of a message. A thread of one end takes it. Only [`Step::Wire`] happens
+/// between the ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Step {
     /// The sender's application hands a complete message over.
     Push,
-    /// The sender's writer posts a chunk, once it has the most urgent one and room for it.
+    /// A writer of the sender posts a chunk, as soon as the chunk is the most urgent one and the
+    /// window has room for it.
     Post,
-    /// A thread of the sender hears of an acknowledgement that the kernel has received.
+    /// A thread of the sender notices an acknowledgement that the kernel has received.
     Hear,
     /// The receiver's reader reads what has arrived in the kernel.
     Read,
@@ -59,7 +60,7 @@ const FIRST_CLASS_BITS: u32 = 14;
 pub(crate) const WORST: usize = 16;
 pub(crate) const RECENT: usize = 256;
 
-/// The words of a page that hold its steps.
+/// The positions of the words of a status page that contain its steps.
 #[derive(Debug, Clone, Copy)]
 #[repr(usize)]
 pub(crate) enum Place {
@@ -77,16 +78,16 @@ pub struct Stall {
     /// The time from the step's cause until it was done, in ns; at most 2 s.
     pub took_ns: u64,
     /// The time at which the step was done, in ns of CLOCK_MONOTONIC, up to 4 us too early. It
-    /// starts again after 52 days of the link.
+    /// wraps when the link is 52 days old.
     pub done_ns: u64,
 }
 
-/// The steps of an end, as its page shows them.
+/// The steps of an end's threads, as the end's status page shows them.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Steps {
-    /// The number of steps by their time, for each step of [`Step::ALL`].
+    /// The number of steps in each class of times, for each step of [`Step::ALL`].
     pub histogram: [[u64; CLASSES]; STEPS],
-    /// The number of stalls since the end was made.
     pub stalls: u64,
     /// The longest stalls, the longest first.
     pub worst: Vec<Stall>,
@@ -94,7 +95,8 @@ pub struct Steps {
     pub recent: Vec<Stall>,
 }
 
-/// Returns the time in ns below which the steps of a histogram's class take.
+/// Returns the time in ns that the steps in this class of a histogram stay below. The last class
+/// also has all longer steps.
 pub fn class_ends_ns(class: usize) -> u64 {
     1 << (FIRST_CLASS_BITS as usize + class.min(CLASSES - 1))
 }
@@ -104,8 +106,8 @@ fn class(took_ns: u64) -> usize {
     (bits as usize).min(CLASSES - 1)
 }
 
-/// The parts of a stall's word, from the top: the time taken in us, the step, and the time at which
-/// it was done. So a greater word is a longer stall.
+/// A stall's word has three parts, from the highest bit: the time taken in us, the step, and the
+/// time at which the step was done. So a greater word is a longer stall.
 const TOOK_BITS: u32 = 21;
 const DONE_BITS: u32 = 40;
 const DONE_UNIT_BITS: u32 = 12;
@@ -126,7 +128,6 @@ fn stall(word: u64, begun_ns: u64) -> Option<Stall> {
     })
 }
 
-/// Decodes the steps of a page. `at` returns the page's words.
 pub(crate) fn parse(at: impl Fn(usize) -> u64, begun_ns: u64) -> Steps {
     let stalls = |place: Place, count: usize| {
         let words = (0..count).map(|n| at(place as usize + n));
@@ -143,11 +144,10 @@ pub(crate) fn parse(at: impl Fn(usize) -> u64, begun_ns: u64) -> Steps {
     }
 }
 
-/// The words in which an end's steps are counted.
+/// The words of a status page that count the steps of an end's threads.
 pub(crate) trait StepWords: Send + Sync {
     fn word(&self, index: usize) -> &AtomicU64;
 
-    /// Returns when the end was made, ns of CLOCK_MONOTONIC.
     fn begun_ns(&self) -> u64;
 
     /// Counts a step that was due at `due_ns` and done at `done_ns`. Real-time safe.

@@ -82,12 +82,12 @@ fn check(mut listening: Maker, mut connecting: Maker) {
 }
 
 #[test]
-fn a_series_runs_in_shared_memory() {
+fn a_bench_series_runs_in_shared_memory() {
     check(shm(Shm::listen), shm(Shm::connect));
 }
 
 #[test]
-fn a_series_runs_over_tcp_sealed_and_in_clear_through_one_port() {
+fn a_bench_series_runs_over_tcp_sealed_and_in_clear_through_one_port() {
     let address = free_address();
     check(tcp(address, true), tcp(address, false));
 }

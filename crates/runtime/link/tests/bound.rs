@@ -20,12 +20,12 @@ impl Chance<'_> {
 enum Event {
     /// A channel's application has handed over a message that was complete at this time.
     Pushed(usize, u64),
-    /// Others pass over the most urgent channel if it has not asked since this time.
+    /// Other channels may go before the most urgent channel if it has not asked for a chunk since
+    /// this time.
     Passed(usize, u64),
-    /// A channel's writer asks for a chunk, and writes it if it gets it.
+    /// A channel's writer asks for a chunk, and writes the chunk if it is granted.
     Asks(usize),
     Writes(usize),
-    /// The chunk on the wire has left.
     Left,
     /// The sender has heard that the peer has a chunk of so many bytes on the wire.
     Freed(usize),
@@ -42,16 +42,16 @@ struct Chunk {
 
 #[derive(Default)]
 struct Channel {
-    /// When each waiting message was complete, and when it was handed over.
+    /// The times of each waiting message: when it was complete, and when it was handed over.
     waiting: VecDeque<(u64, u64)>,
     sent_bytes: usize,
-    /// When the writer was rung, until it asks.
+    /// The time at which the writer's bell rang. `None` once the writer has asked for a chunk.
     rung_ns: Option<u64>,
     is_writing: bool,
     is_passed: bool,
 }
 
-/// A sender's port with its wire and all threads, chunk by chunk. Each step takes up to
+/// A simulation of a sender's port, its wire and all threads, chunk by chunk. Each step takes up to
 /// [`Cpu::wake_ns`], and longer if it meets a stall.
 struct World<'a> {
     port: &'a Port,
@@ -72,7 +72,7 @@ impl World<'_> {
         self.events.push(Reverse((time_ns, event)));
     }
 
-    /// Returns when `steps` steps of threads are done that are due now.
+    /// Returns when the last of `steps` steps of threads is done. The first step is due now.
     fn done(&mut self, now: u64, steps: u64) -> u64 {
         let mut end = now;
         for _ in 0..steps {
@@ -96,7 +96,8 @@ impl World<'_> {
         left.min(self.port.chunk_bytes) + self.port.overhead_bytes
     }
 
-    /// The most urgent channel goes first, and of equals the message that was handed over first.
+    /// Returns the channel that goes first: the most urgent one, and of equally urgent ones the one
+    /// whose message was handed over first.
     fn first(&self) -> Option<usize> {
         let waits = |c: &usize| !self.channels[*c].waiting.is_empty();
         let waits = (0..self.loads.len()).filter(waits);
@@ -287,7 +288,7 @@ fn the_bounds_of_a_cars_channels_are_at_most_twice_the_simulated_latency() {
 }
 
 #[test]
-fn steps_and_stalls_add_what_the_derivation_says() {
+fn steps_and_stalls_of_threads_add_the_derived_time_to_a_bound() {
     let port = Port {
         way_ns: 50_000,
         patience_ns: 2_000_000,

@@ -620,7 +620,7 @@ fn use_it(channel: &Channel, descriptor: &OwnedFd) {
 }
 
 #[test]
-fn random_bytes_in_the_memory_cause_errors_at_worst() {
+fn random_bytes_in_a_channels_memory_cause_only_errors() {
     for seed in 0..400 {
         let policy = POLICIES[seed as usize % POLICIES.len()];
         let name = fresh_name();
@@ -655,7 +655,7 @@ fn a_peer_that_writes_nonsense_all_the_time_neither_crashes_nor_blocks_others() 
 }
 
 #[test]
-fn a_pool_whose_payloads_are_all_in_use_is_exhausted() {
+fn a_loan_fails_when_all_payloads_of_the_pool_are_in_use() {
     let name = fresh_name();
     let options = options(Policy::Latest);
     let channel = onbeat_link::channel(&name, options).unwrap();
@@ -785,7 +785,7 @@ fn resources(name: &str) -> (usize, usize, bool) {
 }
 
 #[test]
-fn a_thousand_attachments_leave_nothing_behind() {
+fn a_thousand_attachments_leave_no_descriptor_and_no_mapping() {
     let name = fresh_name();
     let channel = onbeat_link::channel(&name, options(Policy::Credit { credits: 4 })).unwrap();
     assert_eq!(resources(&name), (1, 1, false));
@@ -803,7 +803,7 @@ fn a_thousand_attachments_leave_nothing_behind() {
 }
 
 #[test]
-fn when_all_participants_were_killed_nothing_is_left() {
+fn a_channel_disappears_when_all_its_participants_were_killed() {
     let name = fresh_name();
     let mut children = [spawn("produce", &name, 1, 3), spawn("borrow", &name, 1, 0)];
     let channel = loop {

@@ -70,7 +70,7 @@ fn wait_until(mut is_there: impl FnMut() -> bool) {
 struct Stream {
     stop: AtomicBool,
     came: AtomicU64,
-    /// The number of errors that the peer is silent, at the sender and at the receiver.
+    /// The number of errors that report a silent peer, at the sender and at the receiver.
     silent_errors: [AtomicU64; 2],
 }
 

@@ -16,7 +16,7 @@ const SIZES: Sizes = Sizes {
     value_bytes: 0,
 };
 /// The allowed growth of memory between a tenth of the messages and the end, KiB. Some pages are
-/// used late. One byte for each of 10^8 messages would be 100 MB.
+/// used for the first time late in the test. One byte for each of 10^8 messages would be 100 MB.
 const SLACK_KIB: u64 = 4096;
 
 fn watchdog() -> Option<u64> {

@@ -85,7 +85,7 @@ fn until(what: &str, port: &Port, holds: impl Fn(&PortStats) -> bool) -> PortSta
 }
 
 #[test]
-fn all_messages_arrive_and_are_counted() {
+fn all_messages_through_a_port_arrive_and_are_counted() {
     let port = Port::alone(settings()).unwrap();
     let ((mut out, _near), (_far, mut incoming)) = pair(&port, 7);
     let taking = thread::spawn(move || {
@@ -154,7 +154,7 @@ fn both_ends_record_every_step_of_a_message() {
 }
 
 #[test]
-fn a_link_that_ends_leaves_the_port() {
+fn a_link_that_ends_frees_its_place_on_the_port() {
     let port = Port::alone(settings()).unwrap();
     for _ in 0..3 {
         let (receiver, address) = receiver();
@@ -172,7 +172,7 @@ fn a_link_that_ends_leaves_the_port() {
 }
 
 #[test]
-fn more_urgent_messages_go_between_two_chunks() {
+fn more_urgent_messages_go_between_two_chunks_of_a_less_urgent_one() {
     let port = Port::alone(settings()).unwrap();
     let ((mut low, _a), (_b, mut low_in)) = pair(&port, 1);
     let ((mut high, _c), (_d, mut high_in)) = pair(&port, 2);

@@ -125,7 +125,7 @@ fn stale_messages_do_not_leave_if_the_policy_is_to_fail() {
 /// Passes data over two hops with the same clock. The computed expiry is never too early, and too
 /// late by at most the two shortest round trips and the possible drift.
 #[test]
-fn the_age_of_data_travels_over_hops_within_the_stated_error() {
+fn the_age_of_data_after_several_hops_is_right_within_the_stated_error() {
     let qos = Qos::new().fresh_for(LONG, Warn);
     let (one, (mut a, _x), (_y, mut b)) = connected(qos, qos, Noise::default());
     let (two, (mut c, _z), (_w, mut d)) = connected(qos, qos, Noise::default());

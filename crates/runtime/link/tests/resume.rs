@@ -253,7 +253,7 @@ fn no_message_is_lost_or_doubled_whichever_end_dials() {
 }
 
 #[test]
-fn the_check_finds_an_end_that_still_reads_after_it_reported_its_counts() {
+fn the_model_check_finds_an_end_that_still_reads_after_it_reported_its_counts() {
     assert!(check(true, true).1);
 }
 

@@ -177,7 +177,7 @@ proptest! {
     }
 
     #[test]
-    fn a_status_page_may_have_any_numbers_and_texts(
+    fn a_status_page_with_any_numbers_and_texts_is_parsed(
         backend in 0_u64..5,
         state in 0_u64..6,
         numbers in prop::collection::vec(any::<u64>(), 59),

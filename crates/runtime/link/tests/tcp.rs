@@ -224,7 +224,7 @@ fn a_peer_is_served_beside_strangers() -> bool {
 /// Runs a process that listens and has no descriptors left, until its standard input ends. Does
 /// nothing unless a test starts it.
 #[test]
-#[ignore = "the other side of an_end_without_descriptors_waits_for_them"]
+#[ignore = "the other side of an_end_without_free_descriptors_waits_until_one_is_free"]
 fn listens_without_descriptors_for_another_test() {
     let first = listening(1);
     println!("\n{}", first.address());
@@ -250,7 +250,7 @@ fn listens_without_descriptors_for_another_test() {
 }
 
 #[test]
-fn an_end_without_descriptors_waits_for_them() {
+fn an_end_without_free_descriptors_waits_until_one_is_free() {
     use std::io::{BufRead, BufReader};
     use std::process::{Command, Stdio};
     let mut child = Command::new(std::env::current_exe().unwrap())

@@ -24,8 +24,8 @@ use std::time::Duration;
 /// The chunk size, in bytes. Messages of the suite have several chunks, and some end with a full
 /// one.
 const CHUNK: usize = 4 << 10;
-/// A limit that no slow emulated device reaches: for a silent peer, a lease, and passing a link
-/// over.
+/// A time limit that a slow emulated device never reaches. The tests use it for silent peers,
+/// leases and the port's patience.
 const LONG: Duration = Duration::from_secs(10);
 
 fn port() -> Port {
@@ -110,7 +110,7 @@ fn take_all(mut incoming: Box<dyn Incoming>) -> u64 {
 }
 
 #[test]
-fn more_urgent_messages_go_between_two_chunks() {
+fn more_urgent_messages_go_between_two_chunks_of_a_less_urgent_one() {
     let port = port();
     let (low, high) = (pair(Some((&port, 1))), pair(Some((&port, 2))));
     let ((mut low, _a), (_b, low_in)) = backends::connect(&low, backends::SIZES);

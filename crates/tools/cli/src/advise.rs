@@ -45,7 +45,8 @@ pub struct Args {
     /// Also show bounds of the chains' latencies beside the measured ones
     #[arg(long)]
     bounds: bool,
-    /// Write these priorities to this file, as a configuration of the Callback Isolated Executor
+    /// Write the suggested priorities to this file, as a configuration of the Callback Isolated
+    /// Executor
     #[arg(long, value_name = "FILE")]
     isolated: Option<PathBuf>,
     /// Print the result as JSON, for programs
@@ -261,8 +262,8 @@ fn write_bounds(out: &mut dyn Write, model: &Model, bounds: &[ChainBound]) -> Re
         }
     }
     for sentence in [
-        "note: bounds hold for executors that run all fetched callbacks before they fetch again, if",
-        "      callbacks and messages take at most as long, and come at most as often, as measured",
+        "note: bounds hold for executors that run all fetched callbacks before they fetch again,",
+        "      if no callback or message takes longer, or comes more often, than measured",
     ] {
         writeln!(out, "{sentence}").map_err(CliError::Stdout)?;
     }

@@ -351,7 +351,7 @@ fn summary(report: &Report, screen: &Screen) -> String {
     }
     if let Some(least) = report.resolution {
         text += &format!(
-            "; changes of execution times are found from {} on (median)",
+            "; the smallest detectable change of an execution time is {} (median)",
             percent(least)
         );
     }

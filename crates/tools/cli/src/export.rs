@@ -31,7 +31,7 @@ pub enum Format {
     Parquet,
     /// Tables of executions, items, chains, stretches and threads as Parquet (from a trace)
     Tables,
-    /// One of these tables as a stream for a pipe, Arrow IPC (from a trace)
+    /// One of the tables of --to tables as a stream for a pipe, Arrow IPC (from a trace)
     Arrow,
     /// Latencies and stretches of chains as topics for Foxglove and PlotJuggler (from a trace)
     Mcap,
@@ -94,9 +94,9 @@ pub struct Args {
     /// Format in which to write the model or the trace
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub to: Format,
-    /// File to write ('-', the default: standard output). For csv it is a directory [default: .],
-    /// for tables, too [default: tables], for parquet a file or a directory [default: .], for mcap a
-    /// file [default: trace.mcap]
+    /// File to write ('-', the default: standard output). With csv: a directory [default: .]. With
+    /// tables: a directory [default: tables]. With parquet: a file or a directory [default: .].
+    /// With mcap: a file [default: trace.mcap]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Table to write with --to arrow: executions, items, chain_executions, stretches, switches, ...

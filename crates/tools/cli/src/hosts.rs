@@ -72,7 +72,8 @@ fn names(readers: &[Reader]) -> Vec<String> {
     names
 }
 
-/// Returns one run for all hosts. The events give its duration and its losses.
+/// Returns one description of the run on all hosts. Its duration and losses stay 0, because the
+/// events give them.
 fn run(readers: &[Reader], names: &[String], mode: Option<&str>) -> Run {
     let runs: Vec<Run> = readers.iter().map(|r| run_of(r, mode)).collect();
     let joined = |of: fn(&Run) -> &str| {

@@ -11,8 +11,8 @@ use std::path::Path;
 
 pub struct Wanted {
     pub id: String,
-    /// The latency above which an execution is late, in ns. `None` takes the usual limit, which
-    /// depends on the measured latencies.
+    /// The latency above which an execution is late, in ns. `None` stands for the usual limit,
+    /// which depends on the measured latencies.
     pub over_ns: Option<u64>,
 }
 
@@ -67,8 +67,8 @@ pub fn losses(path: &Path, option: &str) -> Result<Losses, CliError> {
     Ok(crate::why::losses(&mut reader, options, None))
 }
 
-/// Returns the question about a chain's executions. Without `over_ns`, the usual limit decides
-/// which of them are late.
+/// Returns the question why executions of a chain are late. `over_ns` is the latency above which an
+/// execution is late. `None` stands for the usual limit.
 pub(crate) fn question(chain: &Chain, choice: Choice, over_ns: Option<u64>) -> Question {
     let latency = &chain.figures.latency_ns;
     Question {

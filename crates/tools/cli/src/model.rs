@@ -87,14 +87,15 @@ pub struct Statements {
     /// Begin chains where this topic is taken, even if its publisher (a driver, a bag) was recorded
     #[arg(long, value_name = "TOPIC")]
     pub input: Vec<String>,
-    /// Topics that make no chains, in place of /bond,/clock,/diagnostics,/tf,/tf_static ('': none)
+    /// Leave these topics out of chains, in place of /bond,/clock,/diagnostics,/tf,/tf_static ('':
+    /// none)
     #[arg(long, value_name = "TOPIC,TOPIC")]
     pub ignore: Option<String>,
     /// Rewrite node names that differ from run to run: 'REGEX=REPLACEMENT', e.g.
-    /// '/worker_[0-9]+=/worker'. Process ids and addresses in usual names are removed without it
+    /// '/worker_[0-9]+=/worker'. Process ids and addresses in usual names are always removed
     #[arg(long, value_name = "REGEX=REPLACEMENT")]
     pub normalise: Vec<String>,
-    /// Keep /rosout, /parameter_events and the parameter services
+    /// Keep /rosout, /parameter_events and the parameter services in the model
     #[arg(long)]
     pub infrastructure: bool,
 }
@@ -244,7 +245,7 @@ fn exact_or_approximate(format: Option<u16>, junctions: &[Junction]) -> Option<S
     let older = format.filter(|f| *f < FIRST_FORMAT_WITH_APPROXIMATE && !open.is_empty())?;
     let (first, n) = (open.first()?, open.len());
     Some(format!(
-        "Traces of format {older} do not show which synchronisers join by approximate time. The {n} seen ({first}{}) are assumed to join the items that came together. Latencies through one that does not are too short. State it with --junction 'NODE -> TOPIC = approximate', or record again.",
+        "Traces of format {older} do not show which synchronisers join by approximate time. The {n} synchronisers of this trace ({first}{}) are assumed to join the items that came together. If one of them joins by approximate time, latencies through it are too short. State this with --junction 'NODE -> TOPIC = approximate', or record again.",
         if n > 1 { " ..." } else { "" }
     ))
 }

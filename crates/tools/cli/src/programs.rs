@@ -23,11 +23,12 @@ use std::process::{Command, Stdio};
 pub enum Program {
     Link,
     Replay,
-    /// Lists the contents of recordings. The player reads them, because it knows their formats.
+    /// Lists the contents of recordings. The program is the player, because it knows the formats.
     Info,
     Compare,
     Convert,
-    /// Imports traces of other tracers. The player has the parsers of foreign formats.
+    /// Imports traces of other tracers. The program is the player, because it has the parsers of
+    /// foreign formats.
     Import,
     Store,
     Top,
@@ -182,7 +183,6 @@ impl Found {
         refused(&self.path, why)
     }
 
-    /// Returns a command that starts the program from its open descriptor, under the given name.
     fn started_as(&self, name: &str) -> Command {
         let mut command = Command::new(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
         command.arg0(name);

@@ -56,7 +56,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     };
     let found = onbeat_shape::recover_in(&dir, how).map_err(|e| {
         CliError::Failed(format!(
-            "cannot read {}: {e}: the directory must belong to root, and nobody else may write to it",
+            "cannot read {}: {e}. The directory must belong to root, and nobody else may write to it",
             dir.display()
         ))
     })?;
@@ -76,7 +76,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     }
 }
 
-/// Returns the reason why a ledger must not be touched: its session or its guard still runs.
+/// Returns the reason why a ledger must not be changed: its session or its guard still runs.
 /// Returns `None` otherwise.
 fn living(ledger: &FoundLedger) -> Option<String> {
     match ledger.standing {

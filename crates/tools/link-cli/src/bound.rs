@@ -75,13 +75,14 @@ struct PortArgs {
     /// Largest packet of the network [default: 1500]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(576..=65535))]
     mtu: Option<u64>,
-    /// Time from the departure of the last byte until the receiver's kernel has it: 50us [default: 0]
+    /// Time from the departure of the last byte until the receiver's kernel has it: 50us [default:
+    /// 0]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     way: Option<Duration>,
     /// Longest usual time of a thread's step, from its cause until it is done [default: 100us]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     wake: Option<Duration>,
-    /// Longest time for which steps may take longer, added up until a message is taken [default: 1ms]
+    /// Longest total time beyond --wake until a message is taken [default: 1ms]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     stall: Option<Duration>,
     /// The channels are not encrypted: fewer bytes on the wire
@@ -390,7 +391,7 @@ fn assumptions(port: &Port, cpu: &Cpu, rates: Option<&Rates>) -> Vec<String> {
             time(cpu.wake_ns)
         ),
         format!(
-            "the time beyond that adds up to at most {} until a message is taken (--stall)",
+            "the time by which steps take longer adds up to at most {} until a message is taken (--stall)",
             time(cpu.stall_ns)
         ),
         "no packet is lost, and TCP has left its slow start; else a message can exceed every bound"
@@ -398,7 +399,7 @@ fn assumptions(port: &Port, cpu: &Cpu, rates: Option<&Rates>) -> Vec<String> {
         match port.way_ns {
             0 => "the way to the receiver's kernel takes no time (--way)".into(),
             way => format!(
-                "the way to the receiver's kernel takes at most {}, and that back too",
+                "the way to the receiver's kernel takes at most {}, and the way back takes no longer",
                 time(way)
             ),
         },
@@ -528,5 +529,12 @@ fn print(
         let reason = bound.as_ref().err()?;
         Some(format!("{}: {reason}", channel.name))
     };
-    say(out, &rows.iter().filter_map(reason).collect::<Vec<_>>())
+    for reason in rows.iter().filter_map(reason) {
+        // Two sentences are longer than a line.
+        let sentences = reason
+            .split_inclusive(". ")
+            .map(|s| s.trim_end().to_owned());
+        say(out, &sentences.collect::<Vec<_>>())?;
+    }
+    Ok(())
 }

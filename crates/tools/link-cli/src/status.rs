@@ -151,7 +151,8 @@ fn steps(steps: &Steps, now_ns: u64) -> Value {
     })
 }
 
-/// Describes the longest stall of an end. Returns `None` if it is within the assumption of bounds.
+/// Describes the longest stall of an end. Returns `None` if the stall is within the default
+/// assumption of the bounds.
 fn longest_stall(steps: &Steps, now_ns: u64) -> Option<String> {
     let stall = steps.worst.first()?;
     let beyond = stall.took_ns.saturating_sub(Cpu::default().wake_ns);

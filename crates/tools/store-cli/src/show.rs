@@ -60,13 +60,12 @@ pub fn found(found: &Found) -> Result<(), CliError> {
         .map_err(CliError::Stdout)
 }
 
-/// Writes how many objects are left out because only some of their runs fit the query.
 fn partly(out: &mut dyn Write, found: &Found) -> io::Result<()> {
     match found.partly.len() {
         0 => Ok(()),
         n => writeln!(
             out,
-            "{n} objects left out: some of their runs fit and some do not"
+            "{n} objects left out, because only some of their runs fit the query"
         ),
     }
 }

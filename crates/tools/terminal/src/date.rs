@@ -35,8 +35,8 @@ fn civil(days: u64) -> (u64, u64, u64) {
     (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
-/// Returns the day counted from 1970. Returns `None` if the date does not exist or lies before
-/// 1970.
+/// Returns the number of days from 1970-01-01 to this date. Returns `None` if the date does not
+/// exist or lies before 1970.
 fn day(year: u64, month: u64, day: u64) -> Option<u64> {
     // A year has at most 366 days, so the guess is never too late and the search is short.
     let guess = year.checked_sub(1970)? * 365;

@@ -10,11 +10,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// The type of a path that the user gave.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// The path is a directory, for example a trace of `onbeat record`.
     Directory,
-    /// The path is a file, for example a model.
     File,
 }
 

@@ -28,8 +28,8 @@ impl Notifier {
         }
     }
 
-    /// Reports that the session lives, and its state in one line. Must be called more often than the
-    /// watchdog of the unit demands.
+    /// Reports that the session is running, and its state in one line. The caller must call it more
+    /// often than the watchdog of the systemd unit demands.
     pub fn lives(&mut self, status: &str) {
         let mut text = String::new();
         if !self.is_ready {
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn an_abstract_socket_is_reached_and_a_relative_path_is_not() {
+    fn systemd_is_notified_by_an_abstract_socket_and_not_by_a_relative_path() {
         let name = format!("onbeat-test-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).expect("a name");
         let manager = UnixDatagram::bind_addr(&address).expect("bound");

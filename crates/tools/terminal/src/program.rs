@@ -12,9 +12,9 @@ use std::process::ExitCode;
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The result of a command that did not fail.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExitStatus {
-    /// The command succeeded. Exit code 0.
     Success,
     /// The trace or the model contains nothing to show. Exit code 3.
     NothingFound,

@@ -22,7 +22,6 @@ fn counted(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
-/// Returns a list of lost events by kind, such as `3 of sched`.
 fn lost(model: &Model) -> String {
     let mut lost: BTreeMap<&str, u64> = BTreeMap::new();
     for (kind, n) in model.runs.iter().flat_map(|r| &r.lost) {

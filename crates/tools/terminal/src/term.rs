@@ -9,8 +9,8 @@ use unicode_width::UnicodeWidthStr;
 const DEFAULT_WIDTH: usize = 100;
 
 /// The width of the standard output, and whether it shows colours.
+#[allow(missing_docs)] // the names say what they are
 pub struct Screen {
-    /// The number of columns that a line may use.
     pub width: usize,
     colour: bool,
 }
@@ -95,12 +95,10 @@ pub fn fit(name: &str, limit: usize) -> String {
     }
 }
 
-/// The side to which the cells of a table's column are aligned.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {
-    /// The cells begin at the left edge, as words do.
     Left,
-    /// The cells end at the right edge, as numbers do.
     Right,
 }
 

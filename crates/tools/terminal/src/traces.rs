@@ -57,8 +57,8 @@ pub fn warn(path: &Path, warnings: &[String]) {
 /// The time after which the recorder repeats the names of threads that are not observed, ns.
 const NAMED_EVERY_NS: u64 = 10_000_000_000;
 
-/// Reports whether an event names a thread that is not observed, so shortly before `start` that the
-/// recorder has not repeated the name by then.
+/// Returns whether an event names a thread that is not observed. Only events shortly before `start`
+/// count, because the recorder has not repeated these names before `start`.
 fn is_name(event: &Event, start: u64) -> bool {
     let is_latest = start.saturating_sub(event.time_ns) <= NAMED_EVERY_NS + NAMED_EVERY_NS / 10;
     is_latest && matches!(event.kind, EventKind::Bystander { .. })
@@ -101,7 +101,7 @@ pub fn copy_part(
         }
         writer.push(&event).map_err(|e| e.to_string())?;
     }
-    let (first, last) = found.ok_or("nothing is recorded there")?;
+    let (first, last) = found.ok_or("no event was recorded in this time")?;
     let start = (*span.start()).max(manifest.span.start_monotonic_ns);
     let before = start - manifest.span.start_monotonic_ns;
     manifest.span.start_monotonic_ns += before;

@@ -8,15 +8,13 @@ use onbeat_live::window::Span;
 
 const PAGE_ROWS: usize = 10;
 
-/// The largest number of characters in a filter.
 const FILTER_MAX: usize = 60;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
     Nothing,
-    /// The user has chosen this page: take the figures that it needs.
+    /// The user has chosen this page. The program must read the figures that the page needs.
     Choose(Page),
-    /// Save the last minute as a trace.
     Save,
     Quit,
 }
@@ -97,7 +95,8 @@ impl App {
         rows
     }
 
-    /// Returns the position of the selected row, or of the first one if it is not there.
+    /// Returns the position of the selected row, or of the first row if the selected one is not
+    /// among `rows`.
     pub fn position(&self, rows: &[Row]) -> usize {
         let selected = self.selected.as_ref();
         let at = selected.and_then(|key| rows.iter().position(|row| row.key == *key));
@@ -142,7 +141,6 @@ impl App {
         Act::Nothing
     }
 
-    /// Edits the filter with a key. Returns true if the key was used.
     fn typed(&mut self, key: Key) -> bool {
         match key {
             Key::Char(c) => {

@@ -14,7 +14,6 @@ use ratatui_core::style::{Color, Modifier, Style};
 const NAMES: [&str; 4] = ["1 chains", "2 callbacks", "3 topics", "4 machine"];
 const KEYS: &str = "1-4 page / find <> sort r reverse w span space freeze Enter parts t save q end";
 
-/// The smallest width of the screen at which chains have a sparkline.
 const WIDE: u16 = 96;
 const SPARK: usize = 30;
 

@@ -9,10 +9,12 @@ use onbeat_trace::Event;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Reading chains and names again takes at most the elapsed time divided by this number.
+/// The limit on the time for reading chains and names again: the elapsed time divided by this
+/// number.
 const SHARE: u32 = 200;
 
-/// The shortest time between two readings of chains and names, if something new was seen.
+/// The shortest time between two readings of chains and names. It applies if something new was
+/// seen.
 const LEAST: Duration = Duration::from_secs(1);
 const MOST: Duration = Duration::from_secs(60);
 

@@ -6,10 +6,10 @@ use onbeat_terminal::CliError;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The time after which `--once` prints, without `--duration`.
+/// The time after which `--once` prints its table if `--duration` is not given.
 const ONCE: Duration = Duration::from_secs(5);
 
-/// The size of a segment of the flight recorder behind the screen, and how many it keeps.
+/// The size in bytes of a segment of the flight recorder behind the screen.
 const SEGMENT_BYTES: u64 = 4 << 20;
 const SEGMENTS: usize = 16;
 
@@ -74,9 +74,7 @@ pub struct Args {
 pub enum Output {
     Screen,
     Table,
-    /// One line of JSON at the end.
     Line,
-    /// A line of JSON every second.
     Lines,
 }
 

@@ -28,7 +28,6 @@ impl Page {
 
 #[derive(Default)]
 pub struct Shared {
-    /// The latest figures, until the screen takes them.
     view: Mutex<Option<View>>,
     page: AtomicU8,
     page_changed: AtomicBool,
@@ -38,7 +37,8 @@ pub struct Shared {
     recording: Mutex<Option<PathBuf>>,
 }
 
-/// Locks a value, also if a thread panicked while it held the lock: no thread leaves the value half changed.
+/// Locks a value, also after a thread panicked while it held the lock. This is safe, because no
+/// thread leaves the value half changed.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -17,12 +17,11 @@ pub trait Sink {
         let _ = writeln!(io::stderr(), "note: {text}");
     }
 
-    /// Returns true once if the sink needs figures before the second is over.
+    /// Returns true once if the sink needs figures before the current second is over.
     fn is_urgent(&self) -> bool {
         false
     }
 
-    /// Returns true if the user has ended the program.
     fn is_over(&self) -> bool {
         false
     }
@@ -65,7 +64,6 @@ impl Sink for Printed {
     }
 }
 
-/// A sink that hands figures over to the thread of the screen.
 pub struct OnScreen {
     pub shared: Arc<Shared>,
     pub found: bool,

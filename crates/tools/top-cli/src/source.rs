@@ -98,7 +98,6 @@ pub fn catch_signals() -> Result<Arc<AtomicBool>, CliError> {
 pub struct Pace {
     /// The factor by which the trace is played faster than recorded. Infinite means without waiting.
     pub speed: f64,
-    /// The recorded time after which playing ends.
     pub duration: Option<Duration>,
 }
 
@@ -148,7 +147,6 @@ pub fn play(
     sink.show(&mut feed, true)
 }
 
-/// Waits until `due`. Returns true if playing has ended meanwhile.
 fn wait(due: Instant, is_over: impl Fn() -> bool) -> bool {
     loop {
         if is_over() {

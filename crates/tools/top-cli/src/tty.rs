@@ -18,7 +18,6 @@ use std::time::Duration;
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J";
 const LEAVE: &str = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// The settings that the terminal had before the screen. The panic hook shares them.
 struct Before {
     tty: File,
     settings: libc::termios,
@@ -36,7 +35,6 @@ impl Before {
     }
 }
 
-/// The terminal of this process, which shows the screen until this value is dropped.
 pub struct Tty {
     before: Arc<Before>,
     keys: Vec<u8>,
@@ -204,7 +202,8 @@ fn sequence(bytes: &[u8]) -> Key {
 pub struct Drawn {
     tty: File,
     has_colours: bool,
-    /// The text that is not written yet. One write per picture suits a slow line.
+    /// The text that is not written yet. The backend writes a whole screen with one call, which
+    /// suits a slow connection.
     out: Vec<u8>,
 }
 

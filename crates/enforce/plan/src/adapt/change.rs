@@ -3,7 +3,7 @@
 use crate::schema::{Ms, Slot};
 use std::fmt;
 
-/// A change of the slots, or the attempt at one.
+/// A change of the outputs' slots, or an attempt for which the plan had no room.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
@@ -34,16 +34,19 @@ pub enum Reason {
         /// The time at which the output was ready, in ns from the start of its cycle.
         ready_ns: u64,
     },
-    /// The longest of the last executions has changed.
+    /// The longest of the last executions has changed, so the last slot should begin at another
+    /// time.
     Longest {
         /// The time at which the last slot should begin, in ns.
         wanted_ns: u64,
-        /// Whether the time follows from the plan's miss rate, and not from the longest execution.
+        /// Whether `wanted_ns` follows from the plan's miss rate. If not, it follows from the
+        /// longest execution.
         by_miss_rate: bool,
     },
-    /// Moving the slots before the last one makes the average of the last executions shorter.
+    /// Moving the slots before the last one makes the average latency of the last executions
+    /// shorter.
     Average {
-        /// The share by which the average gets shorter, 0 to 1.
+        /// The share by which the average latency gets shorter, 0 to 1.
         gain: f64,
     },
     /// An output was ready too late, or nearly too late, and the plan has no room to raise the last

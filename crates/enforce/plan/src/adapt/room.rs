@@ -8,16 +8,12 @@ use crate::schema::{Hold, Ms, Plan, Server, Slot};
 pub enum AdaptError {
     #[error("the plan has no latency bands that can follow the load. Plan with --strategy bands.")]
     NoBands,
-    /// The middleware holds an output back. The field names its topic.
     #[error("the middleware holds {0} back, so the time at which an output is ready is unknown. Plan with --design sync.")]
     PublisherThread(String),
-    /// Outputs leave in the slots of several servers. The fields name two of them.
     #[error("outputs leave in slots of the servers {0} and {1}. Plan them so that all outputs leave in slots of one server: only then can bands follow the load.")]
     Servers(String, String),
-    /// A topic is held back before the end of its chain. The field names it.
     #[error("{0} is held back before the end of its chain, so the time at which the chain is done is unknown. Plan the chain up to this output with --to.")]
     Before(String),
-    /// The slots of a server are not bands that can move. The field names the server.
     #[error("the slots of server {0} are not latency bands of one length within the chain's slot. Make the plan again with --strategy bands.")]
     Slots(String),
     #[error("the last slot ends at {last}, after the deadline of {deadline}. Plan with fewer bands, or choose a later deadline.")]

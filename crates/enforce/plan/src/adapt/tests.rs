@@ -29,7 +29,7 @@ fn plan(bands: u64, last_ms: u64, chain_ms: u64) -> Plan {
         }
     }
     plan.outputs[0].earliest_ms = Ms(8 * MS);
-    crate::validate(&plan).expect("a plan that is right");
+    crate::validate(&plan).expect("the plan is valid");
     plan
 }
 
@@ -158,7 +158,7 @@ proptest! {
         let samples = adapt.window.recent();
         let best = adapt.best_ends(&samples, adapt.last().0 .0).unwrap();
         let (now, best) = (average_ns(&samples, &adapt.ends()), average_ns(&samples, &best));
-        prop_assert!(now <= best * 1.03, "{now} instead of {best}");
+        prop_assert!(now <= best * 1.03, "the average latency is {now} instead of {best}");
         check_slots(&plan, &adapt, 80, 100)?;
     }
 
@@ -218,7 +218,7 @@ proptest! {
             last = start;
         }
         prop_assert!(times.windows(2).all(|w| w[1] - w[0] >= EVERY));
-        prop_assert!(last <= buffered(50 * MS) + 2 * MS, "it ends at {last}");
+        prop_assert!(last <= buffered(50 * MS) + 2 * MS, "the last slot begins at {last}");
         check_slots(&plan, &adapt, 90, 100)?;
     }
 

@@ -30,9 +30,10 @@ pub(super) fn sentences(
     lines.extend(wait(scope, request, times.added_ns));
     if times.late_ns > 0 {
         lines.push(format!(
-            "The first callback starts up to {} after its release, because others run on its threads or before it on its \
-             CPU. This is its latest start in {}, plus the longest of the others, because their phase changes with each \
-             start of the application. Executions that start late leave in the same slot, so their latency is shorter.",
+            "The first callback starts up to {} after its release, because other callbacks run on its threads or before it \
+             on its CPU. This time is its latest start in {}, plus an execution of another callback, because the phase \
+             between the two changes with each start of the application. Executions that start late leave in the same \
+             slot, so their latency is shorter.",
             Ms(times.late_ns),
             count(scope.model.runs.len(), "run"),
         ));
@@ -48,8 +49,8 @@ fn beside(scope: &Scope<'_>, request: &Request) -> Vec<String> {
     let cpus = scope.cpus();
     let here = scope.beside.others.iter().filter(|o| cpus.contains(&o.cpu));
     let mut lines = vec![format!(
-        "{plans} beside this one: {} of the other servers run before the chain on its CPUs, each as often as when \
-         measured, at any phase.",
+        "{plans} beside this one: {} in servers of other plans run before the chain on its CPUs, each as often as when \
+         it was measured, at any phase.",
         count(here.count(), "callback"),
     )];
     let common = scope.parts.iter().filter(|p| scope.is_beside(p.callback));
@@ -69,18 +70,19 @@ fn wait(scope: &Scope<'_>, request: &Request, added_ns: u64) -> Option<String> {
     match request.strategy {
         Strategy::ServerPerCallback | Strategy::ServerPerChain => None,
         _ if added_ns > 0 && !request.beside.is_empty() => Some(format!(
-            "The chain waits for these at most {} longer than when it was measured, if each comes as often as it did.",
+            "The chain waits for other callbacks at most {} longer than when it was measured, if each of them comes as \
+             often as it did.",
             Ms(added_ns)
         )),
         _ if added_ns > 0 => Some(format!(
-            "The chain waits for these at most {} longer than when it was measured, if each comes as often as it did. \
-             They ran beside it on other CPUs then, and run before it now. Measure again under `--strategy fifo` for a \
-             tighter plan.",
+            "The chain waits for other callbacks at most {} longer than when it was measured, if each of them comes as \
+             often as it did. They ran beside the chain on other CPUs then, and run before it now. Measure again under \
+             `--strategy fifo` for a tighter plan.",
             Ms(added_ns)
         )),
         Strategy::Fifo if scope.wait_ns().is_none() => Some(
-            "The chain's wait for these has no bound below a cycle, and no promise contains it. Callbacks that ran beside \
-             it on other CPUs run before it now."
+            "The chain's wait for other callbacks has no bound below a cycle, and no promise contains it. Callbacks that \
+             ran beside the chain on other CPUs run before it now."
                 .into(),
         ),
         _ => None,

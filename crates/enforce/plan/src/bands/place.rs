@@ -4,8 +4,8 @@
 
 use super::{Frame, Samples};
 
-/// Returns the best `count` of these slot ends, or `None` if no choice meets the constraints. The
-/// last place is the end of the last slot.
+/// Returns the best `count` slot ends out of `places`, or `None` if no choice meets the
+/// constraints. The last entry of `places` is the end of the last slot.
 pub(super) fn place(
     samples: &Samples,
     count: usize,
@@ -84,7 +84,8 @@ struct Layer<'a, C> {
     places: &'a [u64],
     until: &'a [u64],
     before: &'a [C],
-    /// The reachable places, each with the range of places for the previous slot.
+    /// The slot ends that can be reached: the index of each, and the index range of possible
+    /// previous slots.
     rows: Vec<(u32, u32, u32)>,
     costs: Vec<C>,
     choice: Vec<u32>,
@@ -128,7 +129,8 @@ impl<'a, C: Cost> Layer<'a, C> {
         (self.costs, self.choice)
     }
 
-    /// Solves the rows `from..to`. For each row, the best previous slot lies in `low..high`.
+    /// Solves the rows `from..to` of the layer. For each row, the end of the best previous slot has
+    /// an index in `low..high`.
     fn between(&mut self, from: usize, to: usize, low: usize, high: usize) {
         if from >= to {
             return;

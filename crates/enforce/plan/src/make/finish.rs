@@ -159,10 +159,10 @@ impl<'m> Maker<'_, 'm> {
         }
     }
 
-    /// Returns servers for the callbacks that feed the chain from elsewhere (thesis, section 4.5.1:
-    /// the other lidar's filter). These callbacks may run at any time, at a priority below the
-    /// chain's. Their CPU is the middleware's, unless the request names another. Feeders on the
-    /// chain's executors join the servers of these executors instead.
+    /// Returns servers for the chain's feeders (thesis, section 4.5.1: the other lidar's filter).
+    /// Feeders may run at any time, at a priority below the chain's. They run on the middleware's
+    /// CPU, unless the request names another one. Feeders on the chain's executors join the servers
+    /// of these executors instead.
     fn feed(&self, servers: &mut [Server], middleware_cpu: u16) -> Vec<Server> {
         let mut of_cpu: BTreeMap<u16, Vec<String>> = BTreeMap::new();
         for callback in self.scope.feeders() {
@@ -207,8 +207,8 @@ impl<'m> Maker<'_, 'm> {
     }
 
     /// Returns the share of each CPU that the plan uses in the worst case. Callbacks of the chain
-    /// count with their measured worst case once per cycle, throttler and outputs with their slots.
-    /// All others count with their measured load.
+    /// count with their measured worst case once per cycle. Throttler and outputs count with their
+    /// slots. All other callbacks count with their measured load.
     fn utilisation(
         &self,
         servers: &[Server],

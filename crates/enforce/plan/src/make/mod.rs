@@ -35,7 +35,7 @@ const LEAST_EPSILON_NS: u64 = 500_000;
 
 const MAX_LATENCY_NS: u64 = 864_000_000_000_000;
 
-/// The server in which outputs leave (R_delta of the thesis).
+/// The name of the server in whose slots outputs leave (R_delta of the thesis).
 const OUTPUTS: &str = "delta";
 
 /// Makes the plan that `request` describes.
@@ -119,7 +119,7 @@ fn too_long(
         usual: rounded(usual_ns),
         remedy: match fits && can_miss {
             true => "Plan without the slowest 1 %: --miss 1%.".into(),
-            false => "Make its callbacks faster, or its period longer.".into(),
+            false => "Make the chain's callbacks faster, or its period longer.".into(),
         },
     }
 }
@@ -165,8 +165,8 @@ struct Maker<'a, 'm> {
     /// The time by which executions can be longer than measured, because their threads run other
     /// callbacks.
     added_ns: u64,
-    /// The longest time from the first callback's release to its start, if other callbacks run on
-    /// its threads.
+    /// The longest delay from the release of the chain's first callback to its start that other
+    /// callbacks on its threads can cause.
     late_ns: u64,
 }
 
@@ -216,8 +216,9 @@ impl<'a, 'm> Maker<'a, 'm> {
         self.worst_ns().saturating_add(self.late_ns)
     }
 
-    /// Returns the time that the throttler needs to publish `inputs` inputs: for each, the time in
-    /// which most of the chain's messages reached their executor.
+    /// Returns the length of the throttler's slot for `inputs` inputs, in ns. Each input gets the
+    /// time in which most of the chain's messages reached their executor. If no transport was
+    /// measured, the slot is [`THROTTLE_NS`] long.
     fn let_in_ns(scope: &Scope<'_>, inputs: usize) -> u64 {
         let all = match scope.transport_ns() {
             _ if inputs == 0 => 0,

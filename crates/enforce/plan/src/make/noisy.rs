@@ -13,14 +13,14 @@ use onbeat_document::{Dist, Model};
 
 const MAX_UNASKED_MISS_RATE: f64 = 0.1;
 
-/// The largest share of executions that a plan leaves out although they fit.
+/// The largest share of executions that a plan leaves out although they would fit into the cycle.
 const FEW: f64 = 0.01;
 
-/// The smallest promised miss rate. Plans without a miss rate are judged by this share too.
+/// The smallest miss rate that a plan with left-out executions promises.
 const LEAST: f64 = 1e-3;
 
 /// Plans the chain with all measured executions if they fit and none is far slower than the rest.
-/// Otherwise it leaves out the slowest ones.
+/// Otherwise leaves out the slowest ones.
 pub(super) fn plan(model: &Model, request: &Request) -> Result<Plan, PlanError> {
     let whole = without(model, request, 0);
     if matches!(&whole, Err(e) if !e.is_about_length()) {
@@ -71,7 +71,7 @@ impl Sample {
         (self.executions as f64 / self.effect) as u64
     }
 
-    /// Returns the miss rate that the sample supports if `count` executions are left out.
+    /// Returns the miss rate that the measured executions support if `count` of them are left out.
     fn rate(&self, count: u64) -> f64 {
         let exceeded = (count as f64 / self.effect).ceil() as u64;
         let rate = upper_share(exceeded, self.independent()).max(LEAST);
@@ -104,9 +104,9 @@ fn fewest_that_fit(model: &Model, request: &Request, most: u64) -> Option<u64> {
     Some(high)
 }
 
-/// Returns how many executions to leave out, from `least` to `most`. More than `least` are left out
-/// if they take at least twice as long as all others. Otherwise a plan with one band would always
-/// wait for these few.
+/// Returns how many of the slowest executions to leave out, from `least` to `most`. More than
+/// `least` are left out if they take at least twice as long as all others. Otherwise the outputs of
+/// a plan with one band would always wait as long as these few executions take.
 fn far_from_the_rest(pairs: &[(u64, u64)], least: u64, most: u64) -> u64 {
     let total: u64 = pairs.iter().map(|p| p.1).sum();
     let few = ((total as f64 * FEW) as u64).min(most);
@@ -146,11 +146,11 @@ fn with_remedy(
     let too_many = fewest_that_fit(model, request, all.saturating_sub(1));
     let mut remedy = match too_many {
         Some(count) => format!(
-            "It fits without the {count} slowest of {all} executions ({}), but of this sample onbeat may leave out at most {}.",
+            "The chain fits without the {count} slowest of {all} executions ({}), but onbeat may leave out at most {} of them.",
             percent(count as f64 / all as f64),
             sample.most()
         ),
-        None => format!("None of {all} executions fits."),
+        None => format!("None of the {all} executions fits into the cycle."),
     };
     remedy += &match too_many {
         Some(count) if (count as f64) < all as f64 * MAX_UNASKED_MISS_RATE => {
@@ -256,6 +256,8 @@ fn cause(scope: &Scope<'_>) -> String {
             let rounded = Ms(ns.saturating_add(50_000) / 100_000 * 100_000);
             format!("probably {why}, at the longest {rounded} more than usual")
         }
-        _ => "no single callback explains them ('onbeat why TRACE' shows each)".into(),
+        _ => {
+            "no single callback explains the slow executions ('onbeat why TRACE' shows each)".into()
+        }
     }
 }

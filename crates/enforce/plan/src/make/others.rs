@@ -13,11 +13,11 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Returns by how many ns executions of the chain can be longer than measured, because of other
 /// callbacks.
 ///
-/// If the strategy promises the chain's slot, other callbacks run in this slot too, with all their
-/// executions since its last end. Otherwise they run at any time, so callbacks that ran beside the
-/// chain now run before it. With a server per callback, each slot already has room for the other
-/// callbacks. A plan with `fifo` is made even if no bound exists, because measuring under `fifo`
-/// finds the bound.
+/// If the strategy promises the chain's slot, the other callbacks run in this slot too. They then
+/// run all executions that became ready since the slot's last end. With other strategies they run
+/// at any time, so callbacks that ran beside the chain may now run before it. With a server per
+/// callback, each slot already has room for the other callbacks. A plan with `fifo` is made even if
+/// no bound exists, because measuring under `fifo` finds the bound.
 pub(super) fn added_ns(scope: &Scope<'_>, strategy: Strategy) -> Result<u64, PlanError> {
     let (worst, cycle) = (scope.latency.max(), scope.cycle_ns);
     match strategy {
@@ -78,8 +78,8 @@ fn by_load(others: &[Other<'_>]) -> Vec<String> {
 }
 
 impl<'m> Maker<'_, 'm> {
-    /// Reports whether threads of the chain run callbacks that may not wait for the chain's slot.
-    /// Feeders in the chain's nodes may wait, because they wait for the chain's data anyway.
+    /// Reports whether threads of the chain run callbacks that must not wait until the chain's
+    /// slot. Feeders in the chain's nodes may wait, because they wait for the chain's data anyway.
     pub(super) fn runs_others(&self) -> bool {
         let feeders = self.scope.feeders();
         let in_node = |c: &Callback| {

@@ -44,9 +44,9 @@ impl<'m> Maker<'_, 'm> {
     ///
     /// On several CPUs, each server gets the part of the slot in which its callbacks can run. This
     /// part begins after the shortest time from the chain's start to the first of them. It ends
-    /// before the slot ends, by the shortest time from the last of them to the chain's end. Half of
-    /// the measured best cases count, as in [`Maker::earliest_ns`], so that a faster execution
-    /// waits for no slot.
+    /// before the slot ends, by the shortest time from the last of them to the chain's end. The
+    /// shortest times are half of the measured best cases, as in [`Maker::earliest_ns`]. So an
+    /// execution that is faster than all measured ones need not wait for a slot.
     pub(super) fn latency_servers_within(&self, whole: Slot) -> Vec<Server> {
         let mut servers = self.latency_servers(vec![whole]);
         if servers.len() > 1 {
@@ -106,8 +106,8 @@ impl<'m> Maker<'_, 'm> {
         }
     }
 
-    /// Returns the measured latencies as promises. With throttled inputs they are longer by
-    /// `start_ns`.
+    /// Returns the measured latencies as promises. With throttled inputs, `start_ns` is added to
+    /// them.
     pub(super) fn as_measured(&self) -> Promises {
         let l = &self.scope.latency;
         let at = |ns: u64| Ms(ns.saturating_add(self.start_ns));
@@ -128,8 +128,8 @@ impl<'m> Maker<'_, 'm> {
         }
     }
 
-    /// Plans slots back to back in the order of the chain. Each is as long as its callback's
-    /// measured worst case and its executor's work before it.
+    /// Plans slots back to back in the order of the chain. A slot is as long as the measured worst
+    /// case of its callback plus the executor's work before the callback.
     pub(super) fn server_per_callback(&self) -> Result<Layout<'m>, PlanError> {
         let (spans, order) = self.callback_spans()?;
         let end = spans.iter().map(|s| s.1).max().unwrap_or(0);
@@ -211,9 +211,9 @@ impl<'m> Maker<'_, 'm> {
         servers
     }
 
-    /// Returns the promises for these slots. In each chain only the end of the last callback
-    /// varies, within its slot. If slots of its executor lead up to this slot without a gap, the
-    /// end varies within all of them.
+    /// Returns the promises for a plan with one slot per callback. In each chain only the end of
+    /// the last callback varies, within its slot. If slots of its executor lead up to this slot
+    /// without a gap, the end varies within all of them.
     fn span_promises(&self, spans: &[Span]) -> Promises {
         let scope = self.scope;
         let last = |chain: &&Chain| {
@@ -241,8 +241,8 @@ impl<'m> Maker<'_, 'm> {
         }
     }
 
-    /// Returns the callback `last`, and the callbacks of its executor whose slots lead up to its
-    /// slot without a gap.
+    /// Returns the callback `last` and those callbacks of its executor whose slots lead, without a
+    /// gap, up to the slot of `last`.
     fn together(&self, spans: &[Span], last: usize) -> Vec<usize> {
         let group = |i: usize| self.scope.executors.of(self.scope.parts[i].callback);
         let mut found = vec![last];

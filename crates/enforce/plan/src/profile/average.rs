@@ -8,14 +8,16 @@
 use super::{upper_limit, Profile, ProfileError, Random, DRAW_COUNT, LEAST_STARTS};
 use crate::bands::{average_ns, optimal, BandsError, Constraints, Samples, MAX_BANDS};
 
-/// A number of bands and its cost in average latency.
+/// A number of bands, and the share by which these bands make the average latency longer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Average {
-    /// The smallest number of bands that keeps the requested average.
+    /// The smallest number of bands with which the average latency stays within the requested
+    /// limit.
     pub bands: usize,
     /// The share by which the bands make the average latency longer, over all measured executions.
     pub above: f64,
-    /// The upper confidence limit of `above` for later starts.
+    /// The upper confidence limit, for later starts, of the share by which the bands make the
+    /// average latency longer.
     pub bound: f64,
 }
 

@@ -3,8 +3,8 @@
 use super::CONFIDENCE;
 
 /// Returns the upper confidence limit ([`CONFIDENCE`]) of the share of later executions that exceed
-/// a limit, if `exceeded` of `executions` independent ones exceeded it (Clopper and Pearson 1934).
-/// Returns 1 if all did.
+/// a limit (Clopper and Pearson 1934). Of `executions` independent measured executions, `exceeded`
+/// exceeded the limit. Returns 1 if all did.
 pub(crate) fn upper_share(exceeded: u64, executions: u64) -> f64 {
     if exceeded >= executions {
         return 1.0;

@@ -31,23 +31,22 @@ const LONGEST_NS: f64 = 864e12;
 const MAX_STARTS_ASKED: u64 = 100_000;
 
 /// An upper confidence limit of the latency.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limit {
     /// The latency in ns. At most the share `rate` of later executions takes longer.
     pub ns: u64,
-    /// The number of starts of the application in the profile.
     pub starts: usize,
-    /// The number of executions in the profile.
     pub executions: u64,
-    /// The number of independent executions that the measured ones count as.
+    /// The number of independent executions that are worth as much as the measured ones.
     pub independent: u64,
     /// The shape of the fitted tail: below 0 it is bounded, above 0 heavy. It is `None` if too few
     /// executions lie above the threshold, or if their share is not above the miss rate.
     pub shape: Option<f64>,
 }
 
-/// Returns the smallest number of executions whose longest one is a limit for this rate, at
-/// [`CONFIDENCE`].
+/// Returns the smallest number of independent executions whose longest one is an upper limit for
+/// the miss rate `rate`, at [`CONFIDENCE`].
 fn least(rate: f64) -> f64 {
     ((1.0 - CONFIDENCE).ln() / (1.0 - rate).ln()).ceil()
 }
@@ -114,7 +113,7 @@ impl Profile {
         }
     }
 
-    /// Measures how much starts differ in the number of their executions that belong to the slowest
+    /// Measures how much the starts differ in how many of their executions belong to the slowest
     /// tenth of all executions.
     fn spread(&self, counts: &[u64]) -> Spread {
         let n = self.executions();
@@ -177,7 +176,8 @@ impl Profile {
         (Some(upper_limit(draws.collect())), Some(shape))
     }
 
-    /// Returns the quantile in ns of the tail fitted to these counts, and the tail's shape.
+    /// Fits a tail to the latencies, of which `counts` has the numbers. Returns the quantile in ns
+    /// that the share `rate` exceeds, and the tail's shape.
     fn quantile(&self, counts: &[u64], rate: f64) -> Option<(f64, f64)> {
         let n: u64 = counts.iter().sum();
         let most = (n / 10).min((3.0 * (n as f64).sqrt()) as u64);
@@ -230,8 +230,8 @@ impl Spread {
     }
 }
 
-/// Returns the value that chi-square of this many degrees of freedom exceeds at [`CONFIDENCE`]
-/// (Wilson and Hilferty 1931; exact for one and two).
+/// Returns the value that a chi-square variable with `freedom` degrees of freedom exceeds with the
+/// probability [`CONFIDENCE`] (Wilson and Hilferty 1931; exact for one and two degrees).
 fn chi_square(freedom: f64) -> f64 {
     match freedom {
         f if f < 1.5 => 0.003_932,

@@ -20,8 +20,8 @@ fn latency(more: f64) -> u64 {
     (1e7 + 1e6 * more) as u64
 }
 
-/// Generates a random profile of `starts` starts with `each` executions. In a share `effect` of the starts, the part
-/// of each time above 10 ms is 1.5 times as long.
+/// Generates a random profile of `starts` starts with `each` executions. In a share `effect` of the
+/// starts, the part of each time above 10 ms is 1.5 times as long.
 fn profile(random: &mut Random, tail: Tail, starts: usize, each: usize, effect: f64) -> Profile {
     let dists: Vec<Dist> = (0..starts)
         .map(|_| {
@@ -217,7 +217,7 @@ const LIMITS: Constraints = Constraints {
 };
 
 #[test]
-fn the_fewest_bands_keep_the_requested_average_in_later_starts() {
+fn the_fewest_bands_keep_the_requested_average_latency_in_later_starts() {
     let mut random = Random(4);
     let last = 63_000_000;
     let (mut kept, mut few) = (0, 0);
@@ -246,7 +246,7 @@ fn the_fewest_bands_keep_the_requested_average_in_later_starts() {
 }
 
 #[test]
-fn an_average_that_no_bands_reach_is_refused_with_the_best_number() {
+fn an_average_latency_that_no_number_of_bands_reaches_is_refused_with_the_best_number() {
     let mut random = Random(5);
     let refused = groups(&mut random, 6, 60).fewest(0.001, 63_000_000, &LIMITS, 0);
     let Err(ProfileError::Average { asked, best, bands }) = refused else {

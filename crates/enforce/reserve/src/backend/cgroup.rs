@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::Mutex;
 
-/// The most cgroups of one gate. In version 2 a gate has one for each cgroup that the server's
-/// threads come from.
+/// The largest number of cgroups of one gate. With cgroup version 2, a gate has one cgroup for each
+/// cgroup from which the server's threads come.
 const GROUPS: usize = 16;
 const NONE: RawFd = -1;
 
@@ -39,9 +39,9 @@ impl Gate {
         }
     }
 
-    /// Writes `text`, which opens or closes the gate, to every cgroup of the gate, even after one
-    /// fails. Returns the last failure. A cgroup that no longer exists is not a failure: it was
-    /// removed with its container and had no threads.
+    /// Opens or closes the gate: writes `text` to every cgroup of the gate. Goes on after a failure
+    /// and returns the last failure. A cgroup that no longer exists is not a failure, because it
+    /// was removed with its container and had no threads.
     fn set(&self, closed: bool, text: &[u8]) -> io::Result<()> {
         self.closed.store(closed, Ordering::SeqCst);
         let mut result = Ok(());
@@ -60,8 +60,9 @@ impl Gate {
 }
 
 impl Gate {
-    /// Brings a new cgroup of version 2 to the gate's state. The dispatcher already moves this
-    /// cgroup together with the others. This call makes up for moves before that.
+    /// Freezes or thaws a new cgroup (version 2) as the gate is now. The dispatcher already moves
+    /// this cgroup with the gate's other cgroups. This call makes up for moves from before the
+    /// cgroup was added.
     fn catch_up(&self, file: &File, group: &Path) -> Result<(), GateError> {
         loop {
             let closed = self.closed.load(Ordering::SeqCst);
@@ -103,8 +104,8 @@ fn open_gate(path: &Path) -> Result<File, GateError> {
     file.map_err(kernel("cannot open", path))
 }
 
-/// The freezer of version 1. A group `onbeat-.../SERVER` at the root of the hierarchy takes single
-/// threads of any process.
+/// The freezer of cgroup version 1. A group `onbeat-.../SERVER` at the root of the hierarchy takes
+/// single threads of any process.
 ///
 /// Another group, without threads, stays frozen all the time. The kernel has a switch that is on
 /// while any group is frozen (`freezer_active`). Each change of this switch patches kernel code and
@@ -129,8 +130,8 @@ impl V1 {
         }
     }
 
-    /// Records a cgroup in the ledger and makes it. The guard needs no descriptor of a cgroup
-    /// without threads, because restoring from the ledger removes it.
+    /// Records a cgroup in the ledger, then makes the cgroup. The guard needs no descriptor of a
+    /// cgroup without threads: the cgroup is removed when the ledger is restored.
     fn make_group(&self, dir: &Path, witness: &dyn Witness) -> Result<(), GateError> {
         let group = Group {
             thaw: Some((dir.join("freezer.state"), "THAWED".into())),
@@ -215,8 +216,8 @@ impl Backend for V1 {
     }
 }
 
-/// The freezer of version 2. A thread can leave its process's cgroup only for threaded cgroups
-/// below it. Groups are therefore created below each cgroup that a thread comes from.
+/// The freezer of cgroup version 2. A thread can leave its process's cgroup only for threaded
+/// cgroups below it. Groups are therefore created below each cgroup that a thread comes from.
 pub(crate) struct V2 {
     mount: Mount,
     name: String,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// becomes the name of the gates' cgroups.
 ///
 /// Version 1 is tried before version 2, because it can gate single threads of a process without
-/// changing the process's cgroup. The error says why neither can be used.
+/// changing the process's cgroup. If neither can be used, the error gives the reasons.
 pub(crate) fn choose(
     options: &Options,
     name: &str,

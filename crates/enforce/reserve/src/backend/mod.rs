@@ -19,7 +19,6 @@ use thiserror::Error;
 pub enum GateError {
     #[error("{what} {}: {source}", path.display())]
     Kernel {
-        /// The operation that failed, such as `cannot make the cgroup`.
         what: &'static str,
         path: PathBuf,
         source: io::Error,
@@ -28,10 +27,10 @@ pub enum GateError {
     Where(io::Error),
     #[error("the threads of this server come from more than {0} cgroups, which is too many for one gate. Assign them to several servers.")]
     TooMany(usize),
-    /// The change could not be recorded in the ledger. It was not made.
+    /// The change could not be recorded in the ledger, so the reservation did not make it.
     #[error("nothing was changed, because the change cannot be written into the ledger: {0}")]
     Note(io::Error),
-    /// The guard did not take over the gate. The change was not made.
+    /// The guard did not accept the gate, so the reservation did not make the change.
     #[error("nothing was changed, because the guard did not accept the gate and so could not open it after a crash: {0}")]
     Guard(io::Error),
 }
@@ -42,24 +41,24 @@ pub trait Witness {
     ///
     /// # Errors
     ///
-    /// Fails if the ledger cannot be written. The change must not be made then.
+    /// Fails if the ledger cannot be written. The caller must then not make the change.
     fn note(&self, entry: Entry) -> io::Result<()>;
 
-    /// Gives the guard the file that opens and closes a gate, and the text that opens it when
-    /// written to the file, before a thread is put behind the gate.
+    /// Gives the guard the file that opens and closes a gate, and the text that opens the gate when
+    /// it is written to this file. The caller must do this before it puts a thread behind the gate.
     ///
     /// # Errors
     ///
-    /// Fails if the guard does not answer. No thread may be put behind the gate then.
+    /// Fails if the guard does not answer. The caller must then put no thread behind the gate.
     fn watch(&self, gate: &File, open: &[u8]) -> io::Result<()>;
 }
 
 /// A kernel mechanism that keeps threads from running, with a gate for each server. It records
-/// every change of the machine first, in a form that another process can undo.
+/// every change before it makes the change, so that another process can undo it.
 pub(crate) trait Backend: Send + Sync {
     fn name(&self) -> &'static str;
 
-    /// Creates the gate of a server, which is open at first. `label` is valid as a file name.
+    /// Creates the gate of a server, which is open at first. `label` must be a valid file name.
     fn create(
         &mut self,
         server: usize,
@@ -71,12 +70,12 @@ pub(crate) trait Backend: Send + Sync {
     /// allocate, takes no lock of this process, and makes one system call per group of the gate.
     fn open(&self, server: usize) -> io::Result<()>;
 
-    /// Closes the gate, so that the server's threads do not run. It is as real-time safe as
+    /// Closes the gate, so that the server's threads do not run. Real-time safe, like
     /// [`open`](Backend::open).
     fn close(&self, server: usize) -> io::Result<()>;
 
-    /// Returns the file that moves the thread back into its cgroup when its id is written to it.
-    /// Returns `None` if [`add`](Backend::add) does not move the thread.
+    /// Returns the file that undoes [`add`](Backend::add): a write of the thread's id to it moves
+    /// the thread back into its cgroup. Returns `None` if `add` does not move the thread.
     fn home(&self, tid: u32) -> Result<Option<PathBuf>, GateError>;
 
     /// Lists the threads behind all gates: threads that were put there, and threads that these have
@@ -87,7 +86,7 @@ pub(crate) trait Backend: Send + Sync {
     /// outside. Returns `None` if the thread is behind no gate.
     fn way_out(&self, tid: u32) -> Option<PathBuf>;
 
-    /// Puts the thread behind the server's gate. The result of an earlier call of
-    /// [`home`](Backend::home) undoes the move.
+    /// Puts the thread behind the server's gate. To undo this, write the thread's id to the file
+    /// that an earlier call of [`home`](Backend::home) returned.
     fn add(&self, server: usize, tid: u32, witness: &dyn Witness) -> Result<(), GateError>;
 }

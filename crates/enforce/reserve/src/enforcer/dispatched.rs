@@ -14,7 +14,8 @@ use std::sync::Arc;
 pub(crate) struct Dispatched {
     backend: Arc<dyn Backend>,
     dispatcher: Dispatcher,
-    /// The server's name, by the server's index. It is `None` if the server has no gate.
+    /// The names of the servers that have a gate, by server index. `None` stands for a server
+    /// without a gate.
     gated: Vec<Option<String>>,
     begin_ns: u64,
 }

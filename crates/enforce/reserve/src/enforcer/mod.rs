@@ -15,13 +15,13 @@ use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// The scheduling class that an enforcer keeps the threads of servers in.
+/// The scheduling class of the threads that an enforcer controls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// The class SCHED_RR at the server's priority, or SCHED_OTHER for priority 0.
     RealTime,
-    /// The class SCHED_EXT. Threads of servers without slots are in it too, because they would
-    /// otherwise run before the others.
+    /// The class SCHED_EXT. Threads of servers without slots are in it too. In another class, they
+    /// would run before the threads with slots.
     SchedExt,
 }
 
@@ -35,7 +35,7 @@ pub enum AdmitError {
     Gate(#[from] GateError),
 }
 
-/// The progress of an enforcer.
+/// The counts of an enforcer's rounds, swapped tables and pauses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pulse {
     /// Counts the rounds that have ended, including skipped ones. It grows while the enforcer runs.
@@ -46,7 +46,7 @@ pub struct Pulse {
     pub pauses: Pauses,
 }
 
-/// Keeps the threads of servers to the slots of a table.
+/// Limits the threads of servers to the slots of a table.
 ///
 /// A thread is admitted after its policy, priority and CPU are set and recorded. The enforcer
 /// records each further change of the machine before making it, in a form that another process can
@@ -60,8 +60,8 @@ pub trait Enforcer: Send + Sync {
     /// Returns the scheduling class that a thread must have before it is admitted.
     fn class(&self) -> Class;
 
-    /// Returns the file that moves the thread back into its cgroup when its id is written to it.
-    /// Returns `None` if [`admit`](Enforcer::admit) does not move the thread.
+    /// Returns the file that undoes [`admit`](Enforcer::admit): a write of the thread's id to it
+    /// moves the thread back into its cgroup. Returns `None` if `admit` does not move the thread.
     ///
     /// # Errors
     ///
@@ -82,15 +82,16 @@ pub trait Enforcer: Send + Sync {
     }
 
     /// Limits the thread to the slots of a server from now on. To undo this, call
-    /// [`evict`](Enforcer::evict) and use the result of an earlier call of
-    /// [`home`](Enforcer::home).
+    /// [`evict`](Enforcer::evict), then write the thread's id to the file that an earlier call of
+    /// [`home`](Enforcer::home) returned.
     ///
     /// # Errors
     ///
     /// Returns an [`AdmitError`] with the reason.
     fn admit(&self, tid: u32, server: usize, witness: &dyn Witness) -> Result<(), AdmitError>;
 
-    /// Stops changing the thread, which may have ended. The caller puts its policy and cgroup back.
+    /// Removes the thread, which may have ended, from the threads that the enforcer limits to
+    /// slots. The enforcer no longer changes it. The caller restores its policy and cgroup.
     fn evict(&self, tid: u32, server: usize);
 
     /// Continues with another table from the next round on. The table must have the same cycle and
@@ -104,8 +105,8 @@ pub trait Enforcer: Send + Sync {
     /// safe.
     fn set_origin(&self, origin_ns: u64);
 
-    /// Reads the counters since the start. The enforcer may write them meanwhile, so they can be
-    /// one event apart.
+    /// Reads the counters since the start. The enforcer may write them meanwhile, so that some
+    /// counters can include one event more than others.
     fn stats(&self) -> Stats;
 
     /// Returns the changes of threads' priorities that happened after the first `seen` ones, and

@@ -6,22 +6,23 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-/// The number of changes that are kept. New ones overwrite the oldest.
+/// The number of recorded priority changes. New changes overwrite the oldest.
 const KEPT: usize = 4096;
 
 /// A change of the priority of a server's threads by its soft gate.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
     /// The instant of the change, CLOCK_MONOTONIC.
     pub at_ns: u64,
-    /// The index of the server to which the threads belong.
     pub server: usize,
     /// Is true if the threads got the server's priority, and false if they got a normal one.
     pub is_raised: bool,
 }
 
 pub(crate) struct Changes {
-    /// Each entry is an instant, and a word that holds 2 * server + raised.
+    /// The recorded changes. Each entry has the instant, and a word with the value 2 * server +
+    /// raised.
     entries: Box<[(AtomicU64, AtomicU64)]>,
     count: AtomicU64,
 }

@@ -31,9 +31,9 @@ struct Slot {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
     AllWait,
-    /// At least one thread is working. The state of the others may be unknown.
+    /// At least one thread of the gate is working. The states of its other threads may be unknown.
     OneWorks,
-    /// No thread is known to be working, but the state of at least one is unknown.
+    /// No thread of the gate is known to be working, and the state of at least one is unknown.
     OneUnknown,
 }
 
@@ -93,8 +93,8 @@ impl Members {
         self.used.load(SeqCst) > 0
     }
 
-    /// Returns what the threads are doing and forgets those that have ended. Real-time safe,
-    /// because the dispatcher calls it.
+    /// Returns what the gate's threads are doing, and forgets threads that have ended. Real-time
+    /// safe, because the dispatcher calls it.
     pub(crate) fn look(&self, waiting: Option<&dyn Waiting>) -> Look {
         let mut look = Look::AllWait;
         self.each_slot(

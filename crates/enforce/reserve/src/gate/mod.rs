@@ -30,14 +30,15 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 
 const FIRST_PAUSE_NS: u64 = 200_000;
-/// The longest time between two looks at a working thread. Each pause is twice the previous one. So
-/// a look comes late by at most the time for which the thread has worked since the slot's end.
+/// The longest pause between two checks of a thread that still works after its slot. Each pause is
+/// twice the previous one. A check is therefore late by at most the time for which the thread has
+/// worked since the slot's end.
 const LONGEST_PAUSE_NS: u64 = 2_000_000;
 
 pub(crate) struct Gate {
     pub(crate) members: Members,
     pub(crate) counters: GateCounters,
-    /// Set when a thread has joined. The thread may be working although the gate is shut.
+    /// Set when a thread has joined the gate. The thread may be working although the gate is shut.
     has_joined: AtomicBool,
     priority: u8,
 }
@@ -52,8 +53,8 @@ impl Gate {
         }
     }
 
-    /// Makes the dispatcher look at a new member at its next wake-up. The thread must already be
-    /// behind the gate.
+    /// Makes the dispatcher check a new thread of the gate at its next wake-up. The thread must
+    /// already be behind the gate.
     pub(crate) fn joined(&self) {
         self.has_joined.store(true, SeqCst);
     }
@@ -62,7 +63,8 @@ impl Gate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Open,
-    /// The slot is over, but a thread is still working. The gate looks again at `look_ns`.
+    /// The slot is over, but a thread is still working. The gate checks its threads again at
+    /// `look_ns`.
     Draining {
         since_ns: u64,
         look_ns: u64,
@@ -70,12 +72,12 @@ enum Phase {
     },
     /// The slot is over, and the state of a thread is unknown. No thread is frozen.
     Loose,
-    /// The threads are frozen. If one was working just afterwards, the gate looks again at
+    /// The threads are frozen. If one was working just afterwards, the gate checks it again at
     /// `look_ns`.
     Frozen {
         look_ns: Option<u64>,
     },
-    /// The slot is over, and the gate has no threads. The kernel's gate was not moved.
+    /// The slot is over, and the gate has no threads. The kernel's gate was therefore not closed.
     Empty,
 }
 
@@ -95,8 +97,8 @@ pub(crate) struct Gates<'a> {
 struct State {
     phase: Phase,
     is_dropped: bool,
-    /// Whether at least one group of the gate may be frozen. After a failed move, one group can be
-    /// frozen and another not.
+    /// Whether at least one cgroup of the gate may be frozen. After a failed move, one cgroup can
+    /// be frozen and another not.
     may_be_shut: bool,
 }
 
@@ -128,8 +130,8 @@ impl<'a> Gates<'a> {
         !self.gates[server].members.had_threads()
     }
 
-    /// Notes the begin or end of a slot although the gate has no thread, for a thread that joins
-    /// later.
+    /// Records that a slot has begun or ended while the gate had no thread. The record is for a
+    /// thread that joins later.
     pub(crate) fn note_unmoved(&mut self, server: usize, open: bool) {
         self.states[server].phase = match open {
             true => Phase::Open,
@@ -168,8 +170,8 @@ impl<'a> Gates<'a> {
     }
 
     /// Opens the kernel's gate even if it should already be open. The guard may have opened it, and
-    /// a write that the dispatcher had begun before may then have shut it again. The threads run
-    /// first and get their priority afterwards.
+    /// a late write of the dispatcher may then have shut it again. The threads run first and get
+    /// their priority afterwards.
     pub(crate) fn open_anyway(&mut self, server: usize) -> io::Result<()> {
         self.backend.open(server)?;
         self.states[server].may_be_shut = false;
@@ -220,8 +222,8 @@ impl<'a> Gates<'a> {
         looks.min().unwrap_or(u64::MAX)
     }
 
-    /// Looks again at the threads of gates that should be shut. Returns the number of failures,
-    /// which are tried again.
+    /// Checks again the threads of gates that should be shut. Returns the number of operations that
+    /// failed. The dispatcher tries them again.
     pub(crate) fn look_again(&mut self, now_ns: u64) -> u64 {
         let mut failures = 0;
         for server in 0..self.gates.len() {
@@ -272,8 +274,8 @@ impl<'a> Gates<'a> {
         }
     }
 
-    /// Gives a thread that joined a frozen gate the priority of the others. Otherwise it would run
-    /// at its server's priority outside of the slot once it is released.
+    /// Gives a thread that joined a frozen gate the priority of the gate's other threads. Otherwise
+    /// it would run at its server's priority outside of the slot once it is released.
     fn joined_frozen(&mut self, server: usize) -> io::Result<()> {
         let given = match self.states[server].is_dropped {
             true => self.set_priorities(server, false),
@@ -286,8 +288,8 @@ impl<'a> Gates<'a> {
         given
     }
 
-    /// Looks again at a thread that was working just after it was frozen. Such a thread had woken
-    /// up meanwhile, or the kernel let it run on until it froze.
+    /// Checks a thread again that was working just after it was frozen. Such a thread had woken up
+    /// meanwhile, or the kernel let it run on until it froze.
     fn look_after_freeze(&mut self, server: usize, now_ns: u64) -> io::Result<()> {
         let look = self.look(server);
         let again = look != Look::AllWait;
@@ -336,8 +338,8 @@ impl<'a> Gates<'a> {
         Ok(())
     }
 
-    /// Raises the priority of all threads to the server's, or drops it to a normal one. All threads
-    /// are tried before the last failure is returned.
+    /// Raises the priority of all threads to the server's, or drops it to a normal one. Tries all
+    /// threads, then returns the last failure.
     fn set_priorities(&mut self, server: usize, is_raised: bool) -> io::Result<()> {
         let gate = &self.gates[server];
         let scheduling = match (gate.priority, is_raised) {

@@ -3,10 +3,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-/// The number of moves that are kept. New ones overwrite the oldest.
+/// The number of recorded moves (openings and closings of gates). New moves overwrite the oldest.
 const KEPT: usize = 1024;
 
 /// An opening or closing of a gate.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Move {
     /// The instant at which the gate had moved, CLOCK_MONOTONIC.
@@ -14,14 +15,13 @@ pub struct Move {
     /// The delay in ns from the instant at which the dispatcher was to wake up until the gate had
     /// moved.
     pub delay_ns: u64,
-    /// The index of the server whose gate moved.
     pub server: usize,
-    /// Is true if the gate was opened, and false if it was shut.
     pub open: bool,
 }
 
 pub(crate) struct Moves {
-    /// Each entry is an instant, a delay, and a word that holds 2 * server + opened.
+    /// The recorded moves. Each entry has the instant, the delay, and a word with the value 2 *
+    /// server + opened.
     entries: Box<[[AtomicU64; 3]]>,
     count: AtomicU64,
 }

@@ -33,7 +33,7 @@ pub(super) fn relative(threads: &[Thread], tid: u32) -> Option<&Thread> {
 }
 
 /// Gives threads and processes that inherited a pinning the CPUs and nice value that their parents
-/// had before. A thread that pinned itself is left alone.
+/// had before. Threads that pinned themselves are not changed.
 pub(super) fn unpin(threads: &[Thread]) {
     let known: BTreeSet<(u32, u64)> = threads.iter().map(|t| (t.tid, t.start)).collect();
     for (process, origin) in descendants(threads) {
@@ -105,8 +105,8 @@ pub(crate) fn free(threads: &[Thread], tid: u32, way_out: &Path) -> io::Result<b
     Ok(true)
 }
 
-/// Lists the processes of the threads and all descendants of these processes, each with the process
-/// of the ledger that it descends from.
+/// Maps each process of the threads, and each descendant of these processes, to the process in the
+/// ledger from which it descends.
 fn descendants(threads: &[Thread]) -> BTreeMap<u32, u32> {
     let mut found: BTreeMap<u32, u32> = threads.iter().map(|t| (t.tgid, t.tgid)).collect();
     let parents: Vec<(u32, u32)> = onbeat_proc::processes()

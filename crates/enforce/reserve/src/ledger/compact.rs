@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 impl Ledger {
-    /// Removes from the ledger the entries that no longer count. A ledger with torn lines is left
-    /// as it is, because these lines are reported at the end.
+    /// Removes entries from the ledger that are no longer needed to undo changes. A ledger with
+    /// torn lines is left as it is, because these lines are reported at the end.
     ///
     /// # Errors
     ///
@@ -59,8 +59,9 @@ impl State {
     }
 }
 
-/// Keeps one ended or released thread for each pair of running process and CPU, and one for each
-/// CPU. Kept threads only serve to find threads that inherited their state.
+/// Shortens the list of ended or released threads: for each pair of running process and CPU, one
+/// thread stays, and one for each CPU. The list only serves to find threads that inherited their
+/// state.
 pub(crate) fn keep_one_per_process_and_cpu(ended: &mut Vec<Thread>) {
     let mut kept: BTreeMap<(Option<u32>, Option<u16>), Thread> = BTreeMap::new();
     for thread in ended.drain(..) {

@@ -20,8 +20,8 @@ const SUFFIX: &str = ".json";
 const LOCK_LIMIT: Duration = Duration::from_secs(20);
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
-/// Returns the default directory of ledgers. It lives as long as cgroups do, and only this user can
-/// write to it.
+/// Returns the default directory of ledgers. A restart of the machine removes it, as it removes
+/// cgroups. Only this user can write to the directory.
 pub(crate) fn default_dir() -> PathBuf {
     let own = std::env::var_os("XDG_RUNTIME_DIR").filter(|_| sys::euid() != 0);
     own.map_or("/run".into(), PathBuf::from).join("onbeat")
@@ -141,7 +141,8 @@ impl Ledger {
         Ok(self.file.metadata()?.len())
     }
 
-    /// Returns the space of the ledger's first bytes to the file system. They then read as zeros.
+    /// Gives the space of the ledger's first bytes back to the file system. They then read as
+    /// zeros.
     pub(super) fn give_back(&self, bytes: u64) -> io::Result<()> {
         sys::punch(&self.file, bytes)
     }

@@ -32,7 +32,7 @@ use std::path::{Path, PathBuf};
 #[serde(rename_all = "snake_case")]
 pub enum Entry {
     Group(Group),
-    /// The reservation changes a thread, which had this state before.
+    /// A thread that the reservation changes, with its state before the change.
     Thread(Thread),
     /// The id and start time of the guard that watches the owner.
     Guard(u32, u64),
@@ -41,36 +41,35 @@ pub enum Entry {
     Snapshot(Snapshot),
 }
 
-/// A boundary of a snapshot. The entries between both boundaries replace all entries before the end
-/// boundary.
+/// The boundary of a snapshot of the ledger. The entries between both boundaries replace all
+/// entries before the end boundary.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Snapshot {
-    /// The first line of a snapshot.
     Begin,
     /// The last line of a snapshot. Without it, the snapshot only repeats earlier entries.
     End,
 }
 
-/// A cgroup that is created.
+/// A cgroup that the reservation creates.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
-    /// The file and the text to write to it that let the threads of the cgroup run.
+    /// The file that lets the threads of the cgroup run, and the text to write to this file.
     pub thaw: Option<(PathBuf, String)>,
     /// The file that lists the threads of the cgroup.
     pub members: PathBuf,
-    /// The file that takes threads whose own cgroup is unknown.
+    /// The file through which threads leave the cgroup if their own cgroup is unknown.
     pub home: PathBuf,
-    /// The directory of the cgroup.
     pub dir: PathBuf,
 }
 
 /// The state of a thread before it was changed.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thread {
-    /// The id of the thread.
     pub tid: u32,
-    /// The id of the process that the thread belongs to.
     pub tgid: u32,
     /// The start time in kernel ticks since boot, which distinguishes the thread from a later one
     /// with the same id.
@@ -84,14 +83,14 @@ pub struct Thread {
     pub(crate) bound: Option<(u16, u64)>,
 }
 
-/// The result of undoing changes.
+/// The numbers of the changes of a reservation that were undone, and the changes that could not be
+/// undone.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Restored {
-    /// The number of threads that have their previous state again.
     pub threads: usize,
     /// The number of threads that have ended meanwhile.
     pub gone: usize,
-    /// The number of cgroups that were removed.
     pub groups: usize,
     /// The changes that could not be undone, one line each.
     pub failures: Vec<String>,
@@ -143,9 +142,9 @@ impl Thread {
         identity(self.tid).is_some_and(|i| i.start == self.start)
     }
 
-    /// Gives `tid` the CPUs and policy that this thread had before the change, and tries both even
-    /// if one fails. The CPUs come first, because SCHED_DEADLINE accepts only threads that may use
-    /// all CPUs.
+    /// Gives `tid` the CPUs and policy that this thread had before the change. If one of them
+    /// fails, still tries the other. The CPUs come first, because SCHED_DEADLINE accepts only
+    /// threads that may use all CPUs.
     pub(super) fn schedule_back(&self, tid: u32) -> io::Result<()> {
         let pinned = self.pin_back(tid);
         let scheduled = sys::schedule(tid, &self.scheduling);

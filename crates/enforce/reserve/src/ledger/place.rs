@@ -10,7 +10,7 @@ const MEMBERS: [&str; 3] = ["tasks", "cgroup.threads", "cgroup.procs"];
 const THAW: [(&str, &str); 2] = [("freezer.state", "THAWED"), ("cgroup.freeze", "0")];
 const PREFIX: &str = "onbeat-";
 
-/// Reports whether a reservation could have made this cgroup. It is false if the cgroup no longer
+/// Returns whether a reservation could have made this cgroup. Returns false if the cgroup no longer
 /// exists.
 pub(super) fn is_ours(group: &Group) -> bool {
     let named_by_us = |c: Component| c.as_os_str().to_string_lossy().starts_with(PREFIX);

@@ -18,9 +18,9 @@ const GUARD_LIMIT: Duration = Duration::from_secs(10);
 
 /// The way in which [`recover_in`] treats ledgers: whether it changes anything, and how long it
 /// waits.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recovery {
-    /// Whether recovery only reports what it finds, and changes nothing.
     pub dry_run: bool,
     /// The longest wait for a guard that puts everything back because its owner has died. A stopped
     /// guard is continued. A guard that does not finish in this time is killed, and recovery puts
@@ -29,61 +29,53 @@ pub struct Recovery {
 }
 
 /// The process that is responsible for a ledger.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// The owner still lives. The ledger is left alone.
-    Held {
-        /// The process id of the owner.
-        owner: u32,
-    },
-    /// The owner has died, and its guard is still at work. The ledger is left alone, because this
-    /// is a dry run, the guard is unknown, or the guard does not end.
+    /// The owner still lives. Recovery does not change the ledger.
+    Held { owner: u32 },
+    /// The owner has died, and its guard is still at work. Recovery does not change the ledger,
+    /// because this is a dry run, the guard is unknown, or the guard does not end.
     Guarded,
     /// Both the owner and the guard are dead.
     Abandoned,
-    /// Other users could have written the ledger. It is left alone.
+    /// Other users could have written the ledger. Recovery does not change it.
     NotBelieved,
 }
 
-/// A thread that a ledger lists.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundThread {
-    /// The id of the thread.
     pub tid: u32,
-    /// The id of the process that the thread belongs to.
     pub process: u32,
     /// The thread's name, which is untrusted. `None` if the thread has ended.
     pub name: Option<String>,
     /// The policy and priority before the change.
     pub scheduling: String,
-    /// The CPUs that the thread was allowed to use.
     pub cpus: Vec<u16>,
-    /// The file that takes the thread back into its cgroup. `None` if it was not moved.
+    /// The file that takes the thread back into its cgroup. `None` if the thread was not moved.
     pub home: Option<PathBuf>,
 }
 
-/// The state of a cgroup that a ledger lists.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GroupStanding {
-    /// The cgroup exists.
     There,
     /// The cgroup no longer exists, for example after a restart of the machine.
     Gone,
-    /// The cgroup is left alone, because no reservation could have made it or it is in no cgroup
-    /// hierarchy.
+    /// Recovery does not change the cgroup, because no reservation could have made it or it is in
+    /// no cgroup hierarchy.
     Refused,
 }
 
 /// A ledger that was found in the directory.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundLedger {
-    /// The path of the ledger's file.
     pub path: PathBuf,
-    /// The process that is responsible for the ledger.
     pub standing: Standing,
     /// The threads that had not been put back when the ledger was read.
     pub threads: Vec<FoundThread>,
-    /// The cgroups that the ledger lists, each with its state.
     pub groups: Vec<(PathBuf, GroupStanding)>,
     /// The number of lines that cannot be read.
     pub torn: usize,
@@ -254,8 +246,8 @@ impl Ledgers {
     }
 }
 
-/// Returns the living process whose reservation has a ledger of this name, as
-/// [`unique_name`](crate::reservation) made it.
+/// Returns the id of the process whose reservation has the ledger `name`, if this process lives.
+/// [`unique_name`](crate::reservation) makes such names.
 fn owner_of(name: &str) -> Option<u32> {
     let mut parts = name.strip_prefix("onbeat-")?.split('-');
     let (pid, start): (u32, u64) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);

@@ -19,8 +19,8 @@ pub(crate) fn write_at_start(fd: RawFd, text: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Puts the file `new` behind the descriptor number of `old` in one step. A thread that uses the
-/// number at this moment gets one of the two files.
+/// Makes the descriptor number of `old` refer to the file `new`, in one step. A thread that uses
+/// the number at this moment gets one of the two files.
 pub(crate) fn replace(old: &File, new: &File) -> io::Result<()> {
     // SAFETY: both descriptors are open, and the owner of the number of `old` stays the same.
     let placed = unsafe { libc::dup3(new.as_raw_fd(), old.as_raw_fd(), libc::O_CLOEXEC) };
@@ -50,8 +50,8 @@ pub(crate) fn lock(file: &File, wait: bool) -> io::Result<bool> {
     }
 }
 
-/// Returns the space of a file's first bytes to the file system. They then read as zeros, and the
-/// length of the file stays the same.
+/// Gives the space of a file's first bytes back to the file system. They then read as zeros, and
+/// the length of the file stays the same.
 pub(crate) fn punch(file: &File, bytes: u64) -> io::Result<()> {
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     let length = libc::off_t::try_from(bytes).map_err(io::Error::other)?;

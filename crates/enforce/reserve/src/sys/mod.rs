@@ -43,7 +43,8 @@ pub(crate) fn gettid() -> u32 {
 }
 
 /// Sleeps until the instant `until_ns` of CLOCK_MONOTONIC, or until `word` is not 0 and [`wake`]
-/// was called. It is as precise as clock_nanosleep and can be interrupted. Real-time safe.
+/// was called. The sleep has the precision of clock_nanosleep, and [`wake`] can end it early.
+/// Real-time safe.
 pub(crate) fn sleep_until(word: &AtomicU32, until_ns: u64) {
     let until = libc::timespec {
         tv_sec: (until_ns / 1_000_000_000) as libc::time_t,

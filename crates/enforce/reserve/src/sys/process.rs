@@ -144,8 +144,8 @@ fn rename(name: &std::ffi::CStr) {
     }
 }
 
-/// Returns where this process's arguments lie in its memory, or `None` if the kernel does not
-/// report it.
+/// Returns the start and end address of this process's command-line arguments, or `None` if the
+/// kernel does not report them.
 fn command_line() -> Option<(usize, usize)> {
     let text = std::fs::read("/proc/self/stat").ok()?;
     let text = String::from_utf8_lossy(&text);

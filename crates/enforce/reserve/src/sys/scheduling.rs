@@ -9,7 +9,7 @@ const SCHED_EXT: i32 = 7;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Scheduling {
-    /// The SCHED_* number, combined with SCHED_RESET_ON_FORK if this flag is set.
+    /// The policy as a SCHED_* number, combined with SCHED_RESET_ON_FORK if this flag is set.
     pub(crate) policy: i32,
     pub(crate) priority: i32,
     /// The nice value. The kernel keeps it through all changes of the policy.
@@ -20,7 +20,7 @@ pub(crate) struct Scheduling {
 }
 
 impl Scheduling {
-    /// Returns SCHED_RR at this priority. Threads that such a thread starts are normal threads.
+    /// Returns SCHED_RR at this priority. A thread with this policy starts normal threads.
     pub(crate) fn round_robin(priority: u8) -> Scheduling {
         Scheduling::of(libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, priority)
     }
@@ -33,8 +33,8 @@ impl Scheduling {
         Scheduling::of(libc::SCHED_OTHER, 0)
     }
 
-    /// Returns SCHED_EXT. Threads that such a thread starts inherit it, because the kernel resets
-    /// only real-time policies.
+    /// Returns SCHED_EXT. Threads that a thread with this policy starts inherit the policy, because
+    /// the kernel resets only real-time policies.
     pub(crate) fn ext() -> Scheduling {
         Scheduling::of(SCHED_EXT, 0)
     }
@@ -43,8 +43,8 @@ impl Scheduling {
         self.policy & !libc::SCHED_RESET_ON_FORK == SCHED_EXT
     }
 
-    /// Returns the policy that a thread of this policy passes on to the threads that it starts, if
-    /// the kernel resets real-time policies.
+    /// Returns the policy of the threads that a thread with this policy starts. Assumes that the
+    /// kernel resets real-time policies (SCHED_RESET_ON_FORK).
     pub(crate) fn of_children(&self) -> Scheduling {
         match self.policy & !libc::SCHED_RESET_ON_FORK {
             policy @ (libc::SCHED_BATCH | libc::SCHED_IDLE) => Scheduling::of(policy, 0),

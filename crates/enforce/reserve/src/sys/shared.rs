@@ -28,7 +28,7 @@ impl<const N: usize> SharedWords<N> {
         })
     }
 
-    /// Maps words at the beginning of a descriptor that can be mapped, such as a BPF map.
+    /// Maps the first words of a file or BPF map into memory. `mmap` must accept the descriptor.
     pub(crate) fn of(map: BorrowedFd) -> io::Result<SharedWords<N>> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let fd = map.as_raw_fd();

@@ -18,12 +18,12 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
         cost_ns: Some(cost_ns),
         share,
         finding: format!(
-            "{} sleeps for {} in an execution (longest {}; {times:.1} times)",
+            "{} sleeps for {} in an execution (longest {}; {times:.1} sleeps per execution)",
             callback.id,
             duration(blocked.mean()),
             duration(blocked.max() as f64)
         ),
-        remedy: "let it wait neither for a lock that longer work holds, nor for a service's response or a device. \
+        remedy: "do not let it wait for a lock that longer work holds, a service's response or a device. \
                  Take the response in a callback of its own"
             .to_owned(),
         evidence: vec![

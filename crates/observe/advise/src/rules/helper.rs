@@ -10,7 +10,7 @@ const KERNEL_NORMAL_PRIORITY: u8 = 100;
 
 /// Finds receiving threads that wait for a CPU, which delays the items. The thread runs no
 /// callback, so no other figure shows it. The time of all its waits, divided by the number of
-/// items, is the most that they can have cost an item.
+/// items, is the largest delay that they can have caused for an item.
 pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
     let (edge, part_ns) = step.from?;
     let items = edge.figures.taken.max(1) as f64;

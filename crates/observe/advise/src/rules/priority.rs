@@ -6,8 +6,8 @@ use crate::{Advice, Rule};
 use onbeat_document::schema::Callback;
 use onbeat_document::text::{duration, percent};
 
-/// Finds callbacks that others keep from their CPU. A thread of a more important chain should have
-/// the higher priority (PiCAS: Choi, Xiang, Kim, RTAS 2021, section 4).
+/// Finds callbacks that wait for a CPU while other threads have it. A thread of a more important
+/// chain should have the higher priority (PiCAS: Choi, Xiang, Kim, RTAS 2021, section 4).
 pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
     let callback = step.callback;
     let preempted = &callback.figures.preempted_ns;
@@ -68,7 +68,7 @@ fn wait_for_cpu_ns(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<f64> {
 }
 
 /// Returns the callbacks that have a higher real-time priority on one of `callback`'s CPUs,
-/// although they belong to no chain that is as important.
+/// although they belong only to less important chains or to none.
 fn less_important_ahead<'m>(
     on: &OnChain<'_, 'm>,
     callback: &Callback,

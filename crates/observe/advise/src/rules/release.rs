@@ -7,8 +7,8 @@ use crate::{Advice, Rule};
 use onbeat_document::schema::CallbackType;
 use onbeat_document::text::{duration, percent};
 
-/// The largest delay of a timer that is not reported: its 99th percentile, as a share of the
-/// period.
+/// The limit above which the delay of a timer is reported. The delay is the 99th percentile of the
+/// lateness of its starts, as a share of the period.
 const MAX_LATE: f64 = 0.1;
 
 pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {

@@ -6,8 +6,8 @@ use crate::{Advice, Rule};
 use onbeat_document::schema::CallbackType;
 use onbeat_document::text::duration;
 
-/// Finds the time that a chain waits at its synchronisers. An item arrives there and waits for the
-/// last item with which it is joined.
+/// Finds the time that a chain waits at its synchronisers. An item arrives at a synchroniser and
+/// waits for the last item with which it is joined.
 pub(super) fn find(on: &OnChain<'_, '_>) -> Vec<Advice> {
     let mut found = Vec::new();
     for (i, id) in on.chain.callbacks.iter().enumerate().skip(1) {

@@ -9,9 +9,7 @@ pub(super) enum Token {
     Text(Box<str>),
     /// A character that stands alone, such as `{` or `;`.
     Mark(char),
-    /// `:=`
     Assign,
-    /// `...`
     Dots,
 }
 
@@ -89,7 +87,7 @@ impl Lexer<'_> {
             }
         }
         if !first.is_ascii_graphic() {
-            return Err(self.wrong("a character does not belong there"));
+            return Err(self.wrong("a character is not allowed at this place"));
         }
         self.skip(first.len_utf8());
         Ok(Some(Token::Mark(first)))

@@ -11,7 +11,6 @@ use crate::types::{Order, Type};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// The greatest size of the metadata of a trace, in bytes.
 pub(crate) const MAX_METADATA: usize = 32 << 20;
 
 #[derive(Debug, thiserror::Error)]
@@ -118,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metadata_in_packets_are_the_text_between_their_headers() {
+    fn metadata_text_is_read_from_packets_without_their_headers() {
         let packet = |text: &str| {
             let mut packet = PACKET_MAGIC.to_be_bytes().to_vec();
             packet.resize(24, 0);

@@ -27,7 +27,7 @@ pub(super) fn parse(text: &str) -> Parsed<Metadata> {
 struct Parser<'a> {
     tokens: &'a [(Token, u32)],
     at: usize,
-    /// Named types: `uint8_t`, `struct packet_context`.
+    /// The named types of the metadata, such as `uint8_t` and `struct packet_context`.
     aliases: HashMap<String, Rc<Type>>,
     depth: u16,
 }
@@ -35,7 +35,7 @@ struct Parser<'a> {
 enum Value<'a> {
     Number(i128),
     Text(&'a str),
-    /// Words with dots in between.
+    /// Words that are joined by dots, such as `event.header`.
     Path(Vec<&'a str>),
     Type(Rc<Type>),
 }
@@ -417,9 +417,8 @@ impl<'a> Parser<'a> {
             let known = name.and_then(|name| self.aliases.get(&name)).cloned();
             let known = known.ok_or_else(|| self.wrong("a type of this name is not declared"))?;
             return match (&known.shape, tag) {
-                (Shape::Variant(None, _), Some(_)) => {
-                    Err(self.wrong("a variant gets its tag after its declaration"))
-                }
+                (Shape::Variant(None, _), Some(_)) => Err(self
+                    .wrong("a variant was declared without its tag, which onbeat does not read")),
                 _ => Ok(known),
             };
         }
@@ -455,7 +454,6 @@ impl<'a> Parser<'a> {
         self.alignment(align)
     }
 
-    /// Parses the fields of a structure or variant, up to its closing brace.
     fn fields(&mut self) -> Parsed<Vec<Field>> {
         let mut fields = Vec::new();
         while !self.takes(&Token::Mark('}')) {
@@ -489,7 +487,6 @@ impl<'a> Parser<'a> {
         Ok(fields)
     }
 
-    /// Parses the labels of an enumeration, up to its closing brace.
     fn labels(&mut self) -> Parsed<Vec<Label>> {
         let (mut labels, mut next) = (Vec::new(), 0);
         while !self.takes(&Token::Mark('}')) {

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 pub const BOOT: &str = "9988b677-c630-4a21-a4ee-7b1b22fee300";
-/// The time at which the clock was 0, in ns since 1970.
+/// The time at which the clock of the test's sessions was 0, in ns since 1970.
 pub const OFFSET: u64 = 1_700_000_000_000_000_000;
 
 pub enum F {

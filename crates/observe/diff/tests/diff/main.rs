@@ -569,7 +569,7 @@ fn the_cost_of_a_neighbour_is_reported_and_a_chance_difference_is_not() {
 }
 
 #[test]
-fn waits_that_come_in_one_execution_do_not_count_as_a_change() {
+fn waits_concentrated_in_few_executions_do_not_count_as_a_change() {
     // A neighbour takes 1 ms of each execution, or the same total within two executions, as when it
     // starts.
     let with = |together: bool, runs: usize| {
@@ -606,7 +606,7 @@ fn waits_that_come_in_one_execution_do_not_count_as_a_change() {
     assert_eq!((more(1).found.len(), more(10).found.len()), (0, 1));
     let notes = more(10).notes.join(" ");
     assert!(
-        notes.contains("16 % are assumed") && notes.contains("10 and 10 runs"),
+        notes.contains("16 % is assumed") && notes.contains("10 and 10 runs"),
         "{notes}"
     );
 }

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy)]
 struct System {
     callbacks: usize,
-    /// The standard deviation of a callback's level from run to run, as a share of the width of its
-    /// middle half.
+    /// The standard deviation of a callback's level from run to run, as a share of the callback's
+    /// interquartile range.
     spread: f64,
     tails: Tails,
     /// The seed of the system: of its callbacks' times and widths.
@@ -123,7 +123,7 @@ fn typical(dist: &Dist) -> Typical {
     }
 }
 
-/// Compares pairs of single runs. In the second run of each, `changed` callbacks take `factor`
+/// Compares pairs of single runs. In the second run of each pair, `changed` callbacks take `factor`
 /// times as long.
 fn pairs(system: System, changed: usize, factor: f64, count: u64) -> Vec<(Report, Vec<String>)> {
     let pair = |seed: u64| {

@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// The name of the lock file. Writers share the lock, and tidying holds it alone.
+/// The name of the lock file. Writers share the lock, and tidying takes it exclusively.
 const LOCK: &str = "lock";
 
 pub(crate) struct Local {

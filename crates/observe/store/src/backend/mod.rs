@@ -20,9 +20,9 @@ pub(crate) struct Entry {
     pub age: Duration,
 }
 
-/// A place that holds files by key: a directory or a bucket. A file appears complete or not at all, even if
-/// the writer is killed. All keys consist of fixed words and digits. An error says what failed, without the
-/// key.
+/// A place that stores files by key: a directory or a bucket. A file appears complete or not at
+/// all, even if the writer is killed. All keys consist of fixed words and digits. An error says
+/// what failed, without the key.
 pub(crate) trait Backend: Send + Sync {
     fn place(&self) -> &str;
 

@@ -25,9 +25,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 const ATTEMPTS: u32 = 4;
 const MAX_OBJECT_BYTES: u64 = 5 << 30;
-/// The largest accepted page of a list, in bytes: a thousand names of a kilobyte, with their metadata.
+/// The largest accepted page of a bucket's list of names, in bytes: a thousand names of a kilobyte,
+/// with their metadata.
 const MAX_PAGE_BYTES: u64 = 16 << 20;
-/// The largest accepted number of pages of a list. This many pages have ten million names.
+/// The largest accepted number of pages of a bucket's list of names. This many pages have ten
+/// million names.
 const MAX_PAGES: usize = 10_000;
 const PAGE_NAMES: usize = 1000;
 /// The time limit for a writer, from its first file to its index rows. A bucket has no locks, so tidying

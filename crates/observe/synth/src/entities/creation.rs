@@ -13,7 +13,8 @@ use onbeat_document::schema::qos;
 use onbeat_document::schema::Qos;
 use onbeat_trace::EndpointKind;
 
-/// The objects that a thread created last. The next object that the thread creates belongs to them.
+/// The objects that a thread created last. They are kept because the next object that the thread
+/// creates belongs to one of them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Creation {
     /// The node that the thread has just created. The thread's next clock belongs to this node.

@@ -26,7 +26,7 @@ pub(crate) enum Role {
     Client {
         names: ServiceNames,
         gid: Option<ClientGid>,
-        /// The sequence number of the first request that was seen.
+        /// The sequence number of the first request that the recording shows of this client.
         asked_from: Option<i64>,
     },
     Task,
@@ -35,7 +35,7 @@ pub(crate) enum Role {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Timer {
     pub(super) due: Option<u64>,
-    /// The period now in use. The [`Looks`] have the period with which the timer was created.
+    /// The current period. [`Looks`] contain the period with which the timer was created.
     pub(super) period_ns: Option<u64>,
     /// The address of the timer's clock, or 0 if unknown.
     pub(super) clock: u64,
@@ -46,21 +46,23 @@ pub(crate) struct Timer {
 }
 
 impl Timer {
-    /// Reports whether the timer has been cancelled after it ran, as far as events show. A later
-    /// timer with the same properties takes its place.
+    /// Reports whether the timer ran and was then cancelled, as far as events show. A later timer
+    /// with the same properties takes the place of such a timer.
     pub(super) fn is_spent(&self) -> bool {
         (self.ran || self.unseen_calls) && self.cancelled
     }
 }
 
-/// The rate at which a clock's time passes, compared with the clock of the recording.
+/// The way in which a clock's time passes, compared with the clock of the recording.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum TimeBase {
-    /// The clock is unknown, and is assumed to pass at the same rate.
+    /// It is unknown which clock the timer uses. Its time is assumed to pass at the rate of the
+    /// recording's clock.
     #[default]
     Unknown,
     Steady,
-    /// The clock passes at the same rate until somebody sets the machine's clock.
+    /// The time passes at the rate of the recording's clock until somebody sets the machine's
+    /// clock.
     System,
     Simulated,
 }
@@ -75,7 +77,7 @@ pub(crate) struct ServiceNames {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ClientGid {
     pub(crate) gid: Gid,
-    /// The identifier is the one that services see, because a request or response carried it.
+    /// Services see this identifier: a request or a response contained it.
     pub(crate) seen: bool,
 }
 
@@ -108,11 +110,12 @@ pub(crate) struct OfAction {
 pub(crate) struct Nests {
     /// A callback of the entity ran an executor and then ended normally.
     pub(crate) spins: bool,
-    /// Another entity's callback takes from this subscription or client. Items of this entity go
-    /// there.
+    /// A callback of another entity polls this subscription or client with `take()`. The items of
+    /// this entity count as inputs of that callback.
     pub(crate) polled: bool,
     pub(crate) ends: bool,
-    /// A callback of the service began again, or the service responded, but no callback had reported its end.
+    /// A callback of the service began again, or the service responded, although no end of the
+    /// earlier callback was recorded.
     pub(crate) endless: bool,
 }
 
@@ -220,8 +223,8 @@ impl Entity {
         }
     }
 
-    /// Reports whether a client sent the request with this number before the first request that was
-    /// seen.
+    /// Reports whether the client sent the request with this sequence number before the first of
+    /// its requests that the recording shows.
     pub(crate) fn asked_unseen(&self, sequence: i64) -> bool {
         match self.role {
             Role::Client { asked_from, .. } => asked_from.is_none_or(|first| sequence < first),

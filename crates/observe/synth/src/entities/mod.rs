@@ -46,11 +46,10 @@ impl Endpoints {
     }
 }
 
-/// The original names that the name rules changed into one name.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Renamed {
     pub(crate) from: BTreeSet<NameId>,
-    /// The number of names that were dropped from `from` because it had too many.
+    /// The number of original names that were dropped because there were too many.
     pub(crate) forgotten: u64,
 }
 
@@ -76,7 +75,6 @@ pub(crate) struct Entities {
     pub(crate) renamed: BTreeMap<NameId, Renamed>,
     pub(crate) qos: BTreeMap<(EntityKind, NodeId, NameId), BTreeSet<Qos>>,
     pub(crate) keep_infrastructure: bool,
-    /// The time of the latest event, in ns.
     pub(crate) now_ns: u64,
 }
 
@@ -121,8 +119,8 @@ impl Entities {
         self.get(e).infrastructure && !self.keep_infrastructure
     }
 
-    /// Reports whether a subscription gets the items of a publisher on the same topic. Ends of
-    /// different links may have the same name.
+    /// Reports whether a subscription gets the items of a publisher on the same topic. Both must be
+    /// ends of the same link, or of no link, because different links may use the same name.
     pub(crate) fn hears(&self, subscription: EntityId, publisher: EntityId) -> bool {
         self.get(subscription).link == self.get(publisher).link
     }
@@ -286,7 +284,6 @@ impl Entities {
         }
     }
 
-    /// Ends the entities with this rcl handle. Their last items may still come.
     pub(crate) fn fini(&mut self, p: ProcessIndex, handle: u64) {
         // A later node of the same name is the same node.
         if let Some(node) = self.process_mut(p).node_handles.remove(&handle) {
@@ -354,10 +351,9 @@ impl Entities {
         self.ended.gone.pop()
     }
 
-    /// Returns the lowest slot that no entity of the process with these looks has. The slot of the
-    /// entity `but` counts as free.
-    ///
-    /// An entity that takes the place of another one thus gets the same number in every run.
+    /// Returns the lowest slot that is free: no entity of the process with these looks has it. The
+    /// slot of the entity `but` counts as free, so that an entity that replaces another one gets
+    /// its number in every run.
     fn free_slot(&self, p: ProcessIndex, looks: &Looks, but: Option<EntityId>) -> Slot {
         let entities = self.process(p).entities.iter();
         let alike = entities.filter(|&&x| Some(x) != but).map(|&x| self.get(x));

@@ -35,8 +35,8 @@ impl Names {
         self.index.len()
     }
 
-    /// Forgets and returns the names that are in `used` neither in this call nor in the call before. A name
-    /// that appeared between the two calls therefore stays.
+    /// Forgets and returns the names that were unused in this call and in the previous call. `used`
+    /// marks the names in use. A name that is new since the previous call therefore stays.
     pub(crate) fn forget_unused(&mut self, used: &Marks) -> Vec<NameId> {
         let mut unused = Marks::default();
         let mut forgotten = Vec::new();

@@ -28,8 +28,7 @@ pub(crate) enum Identity {
     /// The node's name is unknown. The node stands for all nodes of its process and is named after the
     /// process.
     Guessed,
-    /// The node was a stand-in, and is now known to be this node or the guessed node of its
-    /// process.
+    /// The node was a stand-in. It turned out to be this node, or the guessed node of its process.
     Same(NodeId),
 }
 
@@ -37,7 +36,7 @@ pub(crate) enum Identity {
 pub(crate) struct Nodes {
     list: Vec<Node>,
     of_name: FxHashMap<NameId, Vec<NodeId>>,
-    /// For each name in `of_name` of which nodes were forgotten: their programs, each with the number of its
+    /// For each name: the programs of forgotten nodes with this name, each with the number of its
     /// forgotten nodes.
     forgotten: FxHashMap<NameId, Vec<(Option<NameId>, usize)>>,
     free: Vec<NodeId>,
@@ -48,8 +47,8 @@ impl Nodes {
         &self.list[node.index()]
     }
 
-    /// Returns the node that a stand-in turned out to be. If that node is still unknown, returns the guessed
-    /// node.
+    /// Returns the node for which a stand-in was created. If that node is still unknown, returns
+    /// the guessed node.
     pub(crate) fn settled(&self, mut node: NodeId) -> NodeId {
         while let Identity::Same(other) = self.list[node.index()].identity {
             node = other;
@@ -74,7 +73,6 @@ impl Nodes {
         self.list[node.index()].destroyed_ns = Some(now_ns);
     }
 
-    /// Returns the time at which a living process destroyed the node, if that was before `time`.
     pub(super) fn destroyed_before(&self, node: NodeId, time: u64) -> Option<u64> {
         let destroyed = self.get(node).destroyed_ns;
         destroyed.filter(|destroyed| *destroyed < time)
@@ -135,7 +133,6 @@ impl Nodes {
         }
     }
 
-    /// Returns the number of nodes that are kept, including stand-ins.
     pub(crate) fn count(&self) -> usize {
         self.list.len() - self.free.len()
     }
@@ -149,8 +146,8 @@ impl Nodes {
         }
     }
 
-    /// Returns the nodes whose latest process ended before `time`, except for nodes in `used`. If one known
-    /// node stays, all known nodes with its name stay.
+    /// Returns the nodes whose latest process ended before `time` and that are not marked in
+    /// `used`. If one known node of a name stays, all known nodes of this name stay.
     pub(crate) fn ended_before(&self, time: u64, used: &Marks) -> Marks {
         let mut ended = Marks::default();
         for alike in self.of_name.values() {
@@ -169,8 +166,6 @@ impl Nodes {
         ended
     }
 
-    /// Forgets the nodes in `ended`, and the stand-ins that are not in `used`. Returns the number of
-    /// nodes in `ended`.
     pub(crate) fn forget(&mut self, ended: &Marks, used: &Marks) -> u64 {
         let mut listed = Marks::default();
         for node in self.of_name.values().flatten() {
@@ -191,7 +186,6 @@ impl Nodes {
         ended.iter().count() as u64
     }
 
-    /// Forgets the nodes with this name that are in `ended`. The other nodes with this name keep their ids.
     fn forget_alike(&mut self, name: NameId, ended: &Marks) {
         let Some(alike) = self.of_name.remove(&name) else {
             return;
@@ -283,8 +277,8 @@ impl Entities {
         (!name.is_empty()).then(|| self.names.intern(&name))
     }
 
-    /// Makes a process's guessed node the same as its known node, if the process has only one known node.
-    /// With a second known node, the guess stays open.
+    /// If a process has exactly one known node, decides that its guessed node is that node. The
+    /// decision stays open when the process has a second known node.
     fn settle_guess(&mut self, p: ProcessIndex) {
         let process = self.process(p);
         let (Some(guess), nodes) = (process.fallback, &process.nodes[..]) else {
@@ -301,8 +295,9 @@ impl Entities {
         self.process(p).fallback
     }
 
-    /// Returns the node with this name in a process. A node that was found by its name alone counts
-    /// as the node with a handle. Two nodes with different handles are different nodes.
+    /// Returns the node `name` of a process if it can be the node with this handle. A node that was
+    /// found by its name only, without a handle, can be that node. A node with another handle
+    /// cannot.
     fn known_node(&self, p: ProcessIndex, handle: u64, name: NameId) -> Option<NodeId> {
         let process = self.process(p);
         let has_handle = |node: NodeId| process.node_handles.values().any(|&n| n == node);

@@ -24,8 +24,8 @@ pub(crate) enum HandleKind {
     Task,
 }
 
-/// A relation between two addresses of a process. Events report relations in any order, so they are
-/// looked up only when they are needed.
+/// A relation between two objects of a process, which are given by their addresses. Events report
+/// relations in any order, so each relation is looked up only when it is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Tie {
     CallbackObject,
@@ -42,7 +42,7 @@ pub(super) struct Clock {
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rings {
-    /// A message was put into a ring buffer, or taken from one.
+    /// The process put a message into a ring buffer or took one from it.
     pub(crate) used: bool,
     /// The subscriptions for which the recording shows only a ring buffer, and perhaps the topic.
     pub(super) found: Vec<EntityId>,
@@ -51,11 +51,13 @@ pub(crate) struct Rings {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Created {
-    /// The number of things that the process has created. A sixtieth is taken off each minute.
+    /// The number of nodes, entities and other objects that the process created. Each minute it is
+    /// reduced by a sixtieth.
     count: u32,
     /// The process has exceeded [`Processes::created_max`], so its events are left out.
     is_too_much: bool,
-    /// The number of nodes that the process destroyed and that left its list of nodes.
+    /// The number of nodes that the process destroyed and that were removed from the list of its
+    /// nodes.
     forgotten_nodes: usize,
 }
 
@@ -72,12 +74,12 @@ pub(crate) struct Process {
     pub(crate) late: bool,
     pub(super) fallback: Option<NodeId>,
     pub(crate) command: Option<NameId>,
-    /// Calls of timers may be missing, because the process ran before the recording and no call was
-    /// seen yet.
+    /// Calls of the process's timers may be missing: the process ran before the recording began,
+    /// and no call was seen yet.
     pub(crate) unseen_calls: bool,
     pub(super) pid: u32,
     created: Created,
-    /// The identifiers of clients without an `rcl_client_init` so far, by rmw handle.
+    /// By rmw handle: the identifiers of clients whose `rcl_client_init` has not been seen yet.
     pub(super) gids: FxHashMap<u64, Gid>,
 }
 
@@ -113,7 +115,8 @@ pub(crate) struct Processes {
     /// The processes that ended and are not forgotten yet, oldest first: the time of the end in ns, and the
     /// process id.
     ended: VecDeque<(u64, u32)>,
-    /// The ids of the processes that have created too much, until the caller takes them.
+    /// The ids of the processes that are left out because they created too many objects. The caller
+    /// takes these ids.
     pub(crate) left_out: Vec<u32>,
     pub(crate) created_max: u32,
 }
@@ -139,7 +142,8 @@ impl Processes {
         self.of_pid.get(&pid).copied()
     }
 
-    /// Adds `n` to the things that a process has created. Leaves out the process if it has created too many.
+    /// Adds `n` to the number of objects that a process created. Leaves out the process if the
+    /// number is above the limit.
     pub(crate) fn count_created(&mut self, p: ProcessIndex, n: u32) {
         let process = &mut self.list[p.index()];
         let created = &mut process.created;
@@ -150,7 +154,8 @@ impl Processes {
         }
     }
 
-    /// Takes off a sixtieth of each process's count of created things, so that it may create more.
+    /// Reduces each process's number of created objects by a sixtieth, so that the process may
+    /// create more.
     pub(crate) fn pass_minute(&mut self) {
         for process in &mut self.list {
             let count = &mut process.created.count;

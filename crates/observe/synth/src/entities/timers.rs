@@ -104,7 +104,8 @@ impl Entities {
         }
     }
 
-    /// Records that events of resets were lost, so that a cancelled timer may run again.
+    /// Records that events of timer resets were lost. A timer that counts as cancelled may then run
+    /// again.
     pub(crate) fn resets_lost(&mut self) {
         for entity in &mut self.list {
             if let Some(timer) = entity.timer_mut() {
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_moves_the_due_times_and_a_changed_period_applies_from_the_next_call_on() {
+    fn a_reset_moves_a_timers_due_times_and_a_changed_period_applies_from_the_next_call_on() {
         let mut harness = Harness::new("1ms cpu0 10/10 timer_init timer=0x50 period_ns=10ms");
         harness.push("9ms cpu0 10/10 timer_reset timer=0x50");
         assert_eq!(called(&mut harness, 20, None), Some(19));

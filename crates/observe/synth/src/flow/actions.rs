@@ -13,7 +13,6 @@ use crate::Context;
 use onbeat_document::schema::ActionFigures;
 use std::collections::BTreeMap;
 
-/// A goal that was sent and whose result no client has asked for yet.
 #[derive(Debug, Clone, Copy)]
 struct Goal {
     action: NameId,

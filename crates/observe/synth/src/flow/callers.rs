@@ -15,7 +15,7 @@ use crate::Context;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
-/// A response of a service to a client. So far, only the client's identifier is known.
+/// A response of a service to a client. The client's identifier is known, but not yet its entity.
 #[derive(Debug, Clone)]
 struct Answer {
     gid: Gid,
@@ -158,8 +158,8 @@ impl Flow {
         });
     }
 
-    /// Handles a client's read of a response. The identifier in the response then belongs to this
-    /// client.
+    /// Handles a client's read of a response. From then on, the identifier in the response is known
+    /// to be the one of this client.
     pub(crate) fn answer_read(
         &mut self,
         cx: &mut Context,

@@ -30,8 +30,8 @@ impl Cuts {
 }
 
 impl Lineage {
-    /// Ends lineages that reach a topic at which chains end. `all` has the callback's own lineages and its
-    /// lineages through a synchroniser. `conclude` decides later which lineages are chains.
+    /// Ends those of the given lineages that reach a topic at which the user lets chains end. `all`
+    /// contains the callback's own lineages and its lineages through a synchroniser.
     pub(super) fn end_cut(&mut self, all: [&[StepId]; 3], name: NameId, time: u64) {
         for &step in all.into_iter().flatten() {
             self.paths.finish_cut(&self.steps, step, time, name);

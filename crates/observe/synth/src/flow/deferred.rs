@@ -14,7 +14,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 const MAX_DEFERRAL_NS: u64 = 1_000_000_000;
 
-/// The interval after which deferred events are checked again if nothing else causes a check.
+/// The interval in ns after which deferred events are checked again if nothing else causes a check.
 const RETRY_NS: u64 = 2_000_000;
 
 const MAX_DEFERRED: usize = 200_000;
@@ -23,7 +23,8 @@ const MAX_DEFERRED: usize = 200_000;
 struct Subjects {
     instances: FxHashSet<InstanceId>,
     entities: FxHashSet<EntityId>,
-    /// The names of the services that have a waiting request. The responses to these requests must wait too.
+    /// The names of the services that have a waiting request. Responses of these services must wait
+    /// until the request is processed.
     names: FxHashSet<Option<NameId>>,
     publishers: FxHashSet<EntityId>,
     /// The items that wait, by topic and time stamp. An item without a stamp stands for all items of its
@@ -199,7 +200,6 @@ impl Flow {
         }
     }
 
-    /// Advances the time to `now`, and checks the deferred events if the next check is due.
     pub(crate) fn advance(&mut self, cx: &mut Context, now: u64) {
         self.now = now;
         if !self.deferred.is_empty() && now >= self.deferred.next_retry {
@@ -277,7 +277,7 @@ impl Flow {
         }
     }
 
-    /// Returns the owner of an event as far as it is decided. An undecided owner becomes [`Owner::Outside`].
+    /// Returns the owner of an event, or [`Owner::Outside`] if the owner is not decided yet.
     pub(super) fn resolve(&self, owner: Owner) -> Owner {
         match owner {
             Owner::Undecided(decision) => {

@@ -20,14 +20,13 @@ pub(crate) struct PairFigures {
     pub(crate) early: PerMode<PathFigures>,
     pub(crate) figures: PerMode<PathFigures>,
     newest: Option<u64>,
-    /// The start of the latest execution that counted, if the user cuts chains here.
+    /// The start of the latest execution in these figures, if the user cuts chains at this output.
     counted: Option<u64>,
 }
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ends {
     pub(crate) pairs: FxHashMap<Pair, PairFigures>,
-    /// Counts outputs that are missing in `pairs`, because there are too many pairs.
     pub(crate) refused: u64,
 }
 
@@ -81,8 +80,8 @@ impl Ends {
 }
 
 impl PairFigures {
-    /// Counts an output for one source. `mode` was active when the newest data began, and `now` when the
-    /// output was published.
+    /// Counts an output for its source `of`. `mode` was active when the newest data began, and
+    /// `now` when the output was published.
     fn count(&mut self, end: ChainEnd, of: Origin, early: bool, [mode, now]: [ModeId; 2]) {
         if end.cut.is_some() && std::mem::replace(&mut self.counted, end.cut) == end.cut {
             return;

@@ -17,7 +17,6 @@ impl Flow {
         self.drop_old_work(time);
     }
 
-    /// Drops the lineages of data from before `time` that came through nodes in `ended`.
     pub(crate) fn drop_old_lineages(&mut self, nodes: &Nodes, ended: &Marks, time: u64) {
         let graph = &self.graph;
         let Lineage { paths, steps, .. } = &mut self.lineage;
@@ -50,8 +49,8 @@ impl Flow {
         self.instances.mark(nodes, (vertices, of_nodes));
     }
 
-    /// Marks the nodes with groups that are not in `ended`. Some of them are stand-ins to which nothing else
-    /// refers.
+    /// Marks the nodes that have a group and are not in `ended`. Some of them are stand-ins to
+    /// which nothing else refers.
     pub(crate) fn mark_group_nodes(&self, nodes: &Nodes, ended: &Marks, marks: &mut Marks) {
         for &node in self.groups.keys() {
             if !ended.has(nodes.settled(node).index()) {
@@ -60,7 +59,7 @@ impl Flow {
         }
     }
 
-    /// Forgets vertices and the groups of nodes in `ended`. Returns the forgotten paths.
+    /// Forgets `vertices` and the groups of the nodes in `ended`. Returns the forgotten paths.
     pub(crate) fn forget_vertices(
         &mut self,
         cx: &Context,

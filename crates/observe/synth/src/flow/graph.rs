@@ -47,8 +47,8 @@ pub(crate) struct EdgeData {
     pub(crate) name: NameId,
     pub(crate) route: Route,
     pub(crate) figures: PerMode<EdgeFigures>,
-    /// The usual transport time, in ns. It is measured with items that arrived while the executor
-    /// slept.
+    /// The usual transport time of items over this edge, in ns. It is measured with items that
+    /// arrived while the executor slept.
     pub(super) usual_transport: RunningMedian,
 }
 
@@ -67,8 +67,8 @@ pub(crate) struct VertexLooks {
     pub(crate) period_ns: Option<u64>,
 }
 
-/// The maximum number of threads kept per vertex. Pools have fewer, but a program that creates a thread for each
-/// task would fill the memory.
+/// The maximum number of threads that are kept per vertex. Pools of threads are smaller. The limit
+/// protects the memory from programs that create a thread for each task.
 pub(super) const THREADS_MAX: usize = 256;
 
 #[derive(Debug, Clone, Default)]
@@ -92,12 +92,13 @@ pub(crate) struct Measured {
     pub(crate) waits: Waits,
 }
 
-/// The maximum number of publishers per vertex whose order of items is checked.
+/// The maximum number of publishers per vertex for which onbeat checks whether items are executed
+/// in the order of their publication.
 const PUBLISHERS_MAX: usize = 16;
 
 impl Executions {
-    /// Records the end of an execution whose item was published at `time`. Returns true if an execution with a
-    /// later item of the same publisher had ended before.
+    /// Records the end of an execution whose item `publisher` published at `time`. Returns true if
+    /// an execution with a later item of this publisher had ended before.
     pub(super) fn item_ends(&mut self, publisher: VertexId, time: u64) -> bool {
         let Some(last) = self.ended.iter_mut().find(|e| e.0 == publisher) else {
             if self.ended.len() < PUBLISHERS_MAX {
@@ -120,7 +121,7 @@ impl Executions {
 }
 
 /// The figures of executions as series in order of time. They show how many independent values the
-/// executions are worth.
+/// executions are equivalent to.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Batches {
     pub(crate) exec: BatchMeans,
@@ -145,7 +146,6 @@ pub(super) enum NodeBy {
     /// client often exists for calls only.
     Request,
     Topic,
-    /// The callback used publishers of several nodes, so its node stays unknown.
     Several,
 }
 
@@ -216,7 +216,6 @@ pub(crate) struct Graph {
     pub(crate) edges: Vec<EdgeData>,
     pub(crate) switches: Switches,
     free: Vec<VertexId>,
-    /// The number of vertices that were ever created.
     made: u64,
     edge_of: FxHashMap<(VertexId, VertexId, NameId, Route), EdgeId>,
 }
@@ -431,8 +430,8 @@ impl Flow {
         cx.entities.nodes.settled(node)
     }
 
-    /// Returns the node that an entity first belonged to. The caller can settle the node again when more is
-    /// known.
+    /// Returns the node that an entity first belonged to. That node may be a stand-in, so the
+    /// caller must ask again when more is known.
     pub(super) fn home_of(&mut self, cx: &mut Context, e: EntityId) -> NodeId {
         let node = self.node_of(cx, e);
         cx.entities.get(e).node().unwrap_or(node)

@@ -25,7 +25,7 @@ struct Work {
 #[derive(Debug, Clone, Default)]
 pub(super) struct HandedWork(FxHashMap<HandedId, Work>);
 
-/// The maximum number of wake-ups that are kept. A thread that runs needs only a few.
+/// The maximum number of wake-ups that are kept because an execution may begin with them.
 const MAX_KEPT: usize = 4096;
 
 impl HandedWork {

@@ -48,7 +48,6 @@ pub(super) struct Instance {
     pub(super) entry: Option<(NodeId, u64)>,
 }
 
-/// The instances whose start has been processed, but not yet their end.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Instances {
     running: Vec<Option<Instance>>,
@@ -146,7 +145,8 @@ impl Instances {
         self.ended.push(i);
     }
 
-    /// Returns one instance whose end has been processed, each instance once.
+    /// Removes and returns one of the instances whose end has been processed. Returns `None` if
+    /// there is none left.
     pub(super) fn take_ended(&mut self) -> Option<InstanceId> {
         self.ended.pop()
     }
@@ -353,7 +353,7 @@ impl Flow {
         details.item(way, times, seen::taken(thread, time));
     }
 
-    /// Reports the input of an execution if the recording lacks the input's publication.
+    /// Reports the input of an execution if the input's publication is not in the recording.
     fn detail_foreign(&mut self, cx: &Context, to: VertexId, begin: &Begin) {
         let name = cx.entities.get(begin.entity).name();
         let (Some(details), Some(name)) = (&mut self.details, name) else {
@@ -374,8 +374,9 @@ impl Flow {
         }
     }
 
-    /// Returns the time from which on the item waited for the callback. The second value is `None` if the
-    /// recording does not show that time.
+    /// Returns the time from which on the item waited for the callback. The first value is an
+    /// estimate if the recording does not show that time. The second value is that time, or `None`
+    /// if the recording does not show it.
     fn arrival(
         &mut self,
         vertex: VertexId,
@@ -500,8 +501,9 @@ impl Flow {
         }
     }
 
-    /// Ends the lineages of an instance with its last output or with its end. The lineages of a service that
-    /// has not responded yet stay open.
+    /// Ends the lineages of an instance with its last output, or with its end if it has no output.
+    /// If `whole` is not set, only releases them. The lineages of a service that has not responded
+    /// yet stay open.
     fn end_lineages(&mut self, it: &Instance, whole: bool, (time, output): (u64, Option<NameId>)) {
         let mut lineages = it.lineages;
         if let Some(key) = it.call {

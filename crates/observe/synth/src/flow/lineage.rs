@@ -35,11 +35,9 @@ pub(super) struct Incoming {
     pub(super) route: Route,
     /// The ways on which the item's data came. The receiver owns a reference to each step.
     pub(super) lineages: Lineages,
-    /// A callback published the item, but it is unknown which one.
     pub(super) ambiguous: bool,
 }
 
-/// An item that was published to an entity, which may still take the item.
 pub(super) struct Awaited {
     pub(super) from: VertexId,
     pub(super) time: u64,
@@ -67,7 +65,6 @@ impl Inputs {
         self.0.iter().map(|i| i.1)
     }
 
-    /// Counts a taken item if chains begin at the topic `name`. Returns true if they do.
     fn count(&mut self, name: NameId) -> bool {
         let input = self.0.iter_mut().find(|i| i.0 == name);
         input.map(|(_, taken)| *taken += 1).is_some()
@@ -97,7 +94,6 @@ impl Lineage {
         }
     }
 
-    /// Counts an output for the sources of its data, if chains end at this output.
     pub(super) fn end_at(&mut self, end: ChainEnd, lineages: &Lineages) {
         self.ends.count((&self.paths, &self.steps), end, lineages);
     }
@@ -134,7 +130,7 @@ impl Lineage {
         self.steps.enter(to, data.0, next.0, false);
     }
 
-    /// Continues the paths of `from`, but not the origins of its data. The caller continues the origins.
+    /// Continues the paths of `from` to `vertex`. The caller must continue the origins of the data.
     fn follow(
         &mut self,
         notes: &mut Notes,

@@ -15,8 +15,7 @@ use crate::Context;
 struct Carried {
     time: u64,
     from: VertexId,
-    /// The data has been counted as published, because the callback that takes it was already
-    /// known.
+    /// The data already counts as published, because the callback that takes it was known in time.
     counted: bool,
     /// The target of the link has read the data. The data stays until other data replaces it.
     read: bool,
@@ -47,8 +46,8 @@ impl Links {
         self.ids.get(v.index())?.as_deref()
     }
 
-    /// Returns an edge without its start that leads to a callback through a node's memory. The way
-    /// is a stated link, or the callback waited for the data.
+    /// Returns the end of an edge that leads through a node's memory to the callback `to`. `route`
+    /// is a stated link or the wait of a callback for the data.
     pub(super) fn hop(&self, to: VertexId, route: Route) -> Hop {
         Hop {
             to,

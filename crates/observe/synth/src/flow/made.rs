@@ -10,7 +10,6 @@ use crate::index::VertexId;
 use crate::marks::Marks;
 use std::collections::VecDeque;
 
-/// Work that an instance created for later, or the result of earlier work.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kept {
     hand: HandId,
@@ -19,7 +18,6 @@ pub(super) struct Kept {
     pub(super) lineages: Lineages,
 }
 
-/// Work and results that instances handed on and no instance has taken yet, oldest first.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Made(VecDeque<Kept>);
 

@@ -85,8 +85,8 @@ pub(crate) struct Ways {
 const LOST_AFTER_NS: u64 = 1_000_000_000;
 
 impl Flow {
-    /// Creates a flow without data. `ids` are the vertex ids that an earlier pass found, and `memory` names
-    /// the edges of links. Chains begin at the topics `inputs`.
+    /// Creates a flow without data. `ids` are the vertex ids that an earlier pass found. `memory`
+    /// is the name of the edges that links make. Chains begin at the topics `inputs`.
     pub(crate) fn new(
         links: Vec<Link>,
         ids: Vec<Option<String>>,
@@ -140,7 +140,6 @@ impl Flow {
         self.instances.take_ended()
     }
 
-    /// Applies an event for which all owners and inputs are decided.
     fn apply(&mut self, cx: &mut Context, event: &SpanEvent) {
         match event {
             SpanEvent::Begin(begin) => self.begin(cx, begin),
@@ -199,7 +198,6 @@ impl Flow {
         self.subscription_ended(cx, e);
     }
 
-    /// Applies the deferred events at the end of the recording, and drops all data in flight.
     pub(crate) fn settle(&mut self, cx: &mut Context, now: u64) {
         self.drain(cx, true);
         let is_old = |time: u64| now.saturating_sub(time) > LOST_AFTER_NS;

@@ -36,7 +36,6 @@ impl Ids<'_> {
         }
     }
 
-    /// Returns the id of a vertex according to the events so far. The id can change until the events end.
     pub(crate) fn provisional(&self, v: VertexId) -> String {
         let vertex = &self.vertices[v.index()];
         with_ordinal(self.base(vertex), vertex.rank.0.number)

@@ -52,9 +52,9 @@ impl Policy {
     }
 }
 
-/// The policies `ExactTime` and `ApproximateEpsilonTime`, which join inputs of the same stamp.
-/// Starts of chains stand for stamps, so two stamps count as equal if they differ by much less than
-/// a period.
+/// The policies `ExactTime` and `ApproximateEpsilonTime`, which join inputs with equal stamps. The
+/// recording lacks the stamps, so the start of an input's chain is used as its stamp. Two of these
+/// stamps count as equal if they differ by much less than a period.
 #[derive(Debug, Clone)]
 pub(super) struct Exact {
     sets: VecDeque<(u64, Vec<Option<u64>>)>,
@@ -128,10 +128,11 @@ impl Exact {
 #[derive(Debug, Clone)]
 pub(super) struct Approximate {
     queues: Vec<VecDeque<Stamped>>,
-    /// The inputs that the search for a narrower set has put aside, beginning with the candidate set's first
-    /// input.
+    /// The inputs that the search for a narrower set has put aside, by subscription. The first one
+    /// of each list belongs to the candidate set.
     past: Vec<Vec<Stamped>>,
-    /// For each subscription: a dropped input might have been better than the inputs that wait.
+    /// For each subscription: whether a dropped input might have been better than the inputs that
+    /// wait.
     dropped: Vec<bool>,
     candidate: Option<Candidate>,
 }
@@ -271,8 +272,8 @@ impl Approximate {
         }
     }
 
-    /// Reports whether no input that may still come can give a better set than the candidate. Each
-    /// subscription without an input may get one at the time of the pivot.
+    /// Returns true if the candidate set is final, because no input that may still come can give a
+    /// better set. A subscription without an input may still get one with the time of the pivot.
     fn is_proven_ahead(&self) -> bool {
         let Some(candidate) = &self.candidate else {
             return false;

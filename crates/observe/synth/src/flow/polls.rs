@@ -16,11 +16,9 @@ struct Polled {
     instance: InstanceId,
     entity: EntityId,
     time: u64,
-    /// The lineages of the polling instance that came from the item.
     steps: Lineages,
 }
 
-/// The last item that each running instance has taken from each subscription that it polls.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Polls(Vec<Polled>);
 
@@ -138,8 +136,8 @@ impl Flow {
         steps.retain(lineages, paths, stays);
     }
 
-    /// Sends the items of a subscription to the callback that polls it, unless the subscription's own
-    /// callback has run. Reports whether the items now go there.
+    /// Sends the items of a subscription to the callback `to`, which polls it, unless the
+    /// subscription's own callback has run. Returns true if the items go to `to` after the call.
     fn redirect(&mut self, cx: &mut Context, polled: EntityId, to: VertexId) -> bool {
         let own = self.vertex(cx, polled);
         if own == to {

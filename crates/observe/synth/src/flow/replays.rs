@@ -11,12 +11,12 @@ use std::collections::VecDeque;
 
 #[derive(Debug, Clone)]
 pub(super) struct Replay {
-    /// The synchroniser whose calls show the inputs. `None` if all subscriptions of the node are replayed.
+    /// The synchroniser whose calls show the inputs. `None` if no such calls are recorded; all
+    /// inputs of the node's subscriptions are then replayed.
     filter: Option<u64>,
-    /// The replayed subscriptions, as indices of the group's members.
     members: Vec<usize>,
     policy: Policy,
-    /// The latest inputs, oldest first. Each has its place in `members`.
+    /// The latest inputs, oldest first. Each comes with the index of its subscription in `members`.
     inputs: VecDeque<(usize, Stamped)>,
     steps: VecDeque<Step>,
 }
@@ -32,13 +32,12 @@ struct Step {
 /// that gets the recorded inputs.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Score {
-    /// Counts publications that the replay also predicted.
     pub(crate) predicted: u64,
     pub(crate) unpredicted: u64,
     /// Counts executions that did not publish although the replay predicted a publication.
     pub(crate) missing: u64,
-    /// Counts executions that did not publish, as the replay predicted, although their subscription publishes
-    /// at other times.
+    /// Counts executions that did not publish, as the replay predicted. Only subscriptions that
+    /// published at another time count.
     pub(crate) held: u64,
     pub(crate) inputs: usize,
 }
@@ -95,7 +94,6 @@ impl Replay {
         }
     }
 
-    /// Replays the latest inputs again, because the synchroniser has one more subscription.
     fn begin_again(&mut self) {
         self.policy = Policy::new(self.policy.is_approximate(), self.members.len());
         for &(place, input) in &self.inputs {
@@ -110,8 +108,8 @@ impl Replay {
 }
 
 impl Replays {
-    /// Adds an input that a subscription hands to the synchroniser `filter`. Without a `filter`, the
-    /// subscription took the input.
+    /// Adds an input of the subscription `member` to the replay of the synchroniser `filter`, to
+    /// which the subscription handed the input. `filter` is `None` if no call shows a synchroniser.
     pub(super) fn add(
         &mut self,
         (filter, approximate): (Option<u64>, bool),
@@ -137,13 +135,15 @@ impl Replays {
         self.0.iter().any(joins)
     }
 
-    /// Returns the number of the replay for a synchroniser, if its calls show several inputs.
+    /// Returns the number of the replay of the synchroniser `filter`, if its calls show inputs of
+    /// several subscriptions.
     pub(super) fn of_filter(&self, filter: u64) -> Option<usize> {
         let joins = |r: &Replay| r.filter == Some(filter) && r.members.len() > 1;
         self.0.iter().position(joins)
     }
 
-    /// Returns the number of the replay that joins all subscriptions by a policy.
+    /// Returns the number of the replay that joins the inputs of all subscriptions by the
+    /// approximate policy, or by the exact policy if `approximate` is not set.
     pub(super) fn of_all(&self, approximate: bool) -> Option<usize> {
         let same = |r: &Replay| r.filter.is_none() && r.policy.is_approximate() == approximate;
         let at = self.0.iter().position(same)?;
@@ -154,7 +154,6 @@ impl Replays {
         &self.0[replay].members
     }
 
-    /// Returns the number of sets in a replay in which only an input of this member was missing.
     pub(super) fn lacked(&self, replay: usize, member: usize) -> u64 {
         let replay = &self.0[replay];
         let place = replay.members.iter().position(|&m| m == member);
@@ -169,8 +168,8 @@ impl Replays {
         self.0.len()
     }
 
-    /// Returns the sets of inputs that an input completes in a replay, or `None` if the replay does not have
-    /// the input.
+    /// Returns the sets that were complete in the replay when this input came. Returns `None` if
+    /// the replay does not contain the input.
     pub(super) fn sets(&self, replay: usize, member: usize, number: u64) -> Option<&[Set]> {
         let step = self.0.get(replay)?.step(member, number)?;
         Some(&step.sets)

@@ -205,7 +205,7 @@ mod tests {
     const EDGE: &str = "/a:timer(10ms) -> /b:subscription(/t)";
 
     #[test]
-    fn a_message_is_taken_from_its_index_or_overwritten_there() {
+    fn a_message_in_a_ring_buffer_is_taken_from_its_index_or_overwritten_there() {
         let trace = [INTRA, &put(11_000, 0), &put(21_000, 0), &take(21_500, 0)].concat();
         let mut harness = Harness::new(&trace);
         // Only `callback_start` shows which callback follows the read.

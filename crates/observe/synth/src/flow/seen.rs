@@ -8,7 +8,7 @@ use crate::index::{NameId, VertexId};
 use crate::outcomes::{ItemOutcome, Outcome, RequestOutcome};
 use crate::values::ThreadId;
 
-/// The edge over which an item goes. Its start and the way of the data are `None` if they are
+/// The edge over which an item goes. Its start `from` and its `route` are `None` if they are
 /// unknown.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Way {

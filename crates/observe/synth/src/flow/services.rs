@@ -43,7 +43,6 @@ struct Call {
     lineages: Lineages,
 }
 
-/// The request of a call: when it was sent, by which callback, and when the service's callback began.
 #[derive(Debug, Clone, Copy)]
 struct AsSent {
     from: Option<VertexId>,
@@ -73,7 +72,6 @@ pub(crate) struct Services {
     calls: FxHashMap<CallKey, Call>,
     call_order: VecDeque<CallKey>,
     call_of: FxHashMap<(EntityId, i64), CallKey>,
-    /// The services that executed a request of an unknown client.
     unknown_callers: FxHashSet<NameId>,
 }
 

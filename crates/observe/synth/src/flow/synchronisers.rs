@@ -33,7 +33,7 @@ use std::collections::VecDeque;
 struct Entry {
     start: u64,
     end: Option<u64>,
-    /// The start of the first callback of the chain that brought the input.
+    /// The start of the first callback of the chain on which the input came.
     origin: u64,
     lineages: Lineages,
 }
@@ -54,13 +54,11 @@ impl Entry {
 pub(crate) struct Member {
     pub(crate) vertex: VertexId,
     pub(crate) instances: u64,
-    /// Counts executions of the subscription's callback that published something.
     pub(crate) productive: u64,
     pub(crate) synchronised: u64,
-    /// The synchroniser to which the subscription handed its latest input.
+    /// The address of the synchroniser to which the subscription handed its latest input.
     filter: Option<u64>,
     approximate: bool,
-    /// The number of the oldest input in `inputs`.
     base: u64,
     inputs: VecDeque<Entry>,
 }
@@ -88,22 +86,21 @@ impl Member {
     }
 }
 
-/// The contribution of one subscription of a node to one output topic.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Part {
-    /// Counts inputs that no output has used yet, up to [`MAX_CREDIT`].
+    /// The number of inputs that no output has used yet, at most [`MAX_CREDIT`].
     credit: u8,
     /// Counts the subscription's inputs since the last output.
     since: u8,
     pub(crate) seen: Seen,
     /// The index of the latest input of this subscription whose own callback published an output.
     last: Option<u64>,
-    /// The number of the next input that can go into an output.
     next: u64,
     /// The usual time between the start of the first subscription's chain and the start of this
     /// subscription's chain. See [`difference`].
     shift: RunningMedian,
-    /// An input went into an output before the evidence showed reliably how the junction works.
+    /// An input went into an early output, before the evidence showed reliably which inputs the
+    /// junction joins.
     joined_early: bool,
     /// Figures of the inputs that outputs used, by the mode in which the synchroniser started.
     pub(crate) joined: PerMode<Joined>,
@@ -123,16 +120,16 @@ pub(crate) struct Seen {
     /// Counts outputs for which the subscription had exactly one input since the previous output.
     pub(crate) once: u64,
     pub(crate) published: u64,
-    /// Counts outputs of a synchroniser that also gets this subscription's inputs.
+    /// Counts outputs of synchronisers that also take this subscription's inputs.
     pub(crate) shared: u64,
     /// Counts outputs that this subscription published although another publishing subscription had no unused
     /// input.
     pub(crate) alone: u64,
-    /// Counts executions that did not publish although all other subscriptions that may be waited for had an
-    /// input. Counting starts with the first output.
+    /// Counts executions that did not publish although each other subscription for which the node
+    /// may wait had an input. Counting starts with the first output.
     pub(crate) held: u64,
-    /// Counts executions of other subscriptions that did not publish while this subscription alone had no new
-    /// input.
+    /// Counts executions of other subscriptions that did not publish while only this subscription
+    /// lacked a new input.
     pub(crate) awaited: u64,
     /// Counts outputs of other subscriptions into which the lineages of this subscription's input
     /// were followed.
@@ -143,8 +140,8 @@ pub(crate) struct Seen {
 }
 
 impl Part {
-    /// Creates a subscription's contribution to an output topic, at the topic's first output. Inputs that
-    /// came earlier count for this output.
+    /// Creates the contribution of a subscription to a topic when the first output on the topic
+    /// comes. The subscription's inputs before this output count for it.
     fn before_first_output(member: &Member) -> Self {
         Part {
             credit: member.instances.min(MAX_CREDIT.into()) as u8,
@@ -176,16 +173,16 @@ pub(crate) struct Output {
     pub(crate) parts: Vec<Part>,
     pub(crate) interarrival: PerMode<Dist>,
     last: Option<u64>,
-    /// The latest intra-process message, which is published in several copies. Its lineages are `None` if
-    /// only the publishing callback's lineages were followed.
+    /// The latest message that was published within the process, and its lineages for further
+    /// copies of it. The lineages are `None` if only those of the publishing callback are followed.
     message: Option<(u64, Option<Lineages>)>,
     follow: Follow,
     pub(crate) joined_nearest: bool,
     /// The evidence shows by now that the first outputs were linked to wrong inputs.
     pub(crate) reread: bool,
     scores: Vec<Score>,
-    /// The last output: the member that published it, the number of its input, and how many outputs on that
-    /// input came before.
+    /// The last output: the index of the member that published it, the number of its input, and the
+    /// number of earlier outputs on that input.
     turn: (usize, u64, usize),
     /// Counts outputs for which it is open which inputs were joined: the publishing callback
     /// skipped an unused input, or an approximate policy would join other inputs.
@@ -196,8 +193,8 @@ pub(crate) struct Output {
 enum Follow {
     /// Follows lineages of the subscriptions that the node may wait for according to the evidence.
     Evidence,
-    /// Follows lineages of all subscriptions. The user states that the node waits for them and which inputs
-    /// belong together.
+    /// Follows the lineages of all subscriptions, because the user states that the node waits for
+    /// them. The value says which inputs belong together.
     All(Matching),
     /// Follows only the lineages of the publishing callback. The user states that this callback does not wait
     /// for other inputs.
@@ -206,14 +203,14 @@ enum Follow {
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Group {
-    /// The node has several subscriptions, although some may not have run.
+    /// The node has several subscriptions. Some of them may not have run yet.
     several: bool,
     pub(crate) members: Vec<Member>,
     pub(crate) outputs: Vec<Output>,
     replays: Replays,
 }
 
-/// A synchroniser that would publish exactly when the subscriptions of a node did.
+/// A simulated synchroniser that publishes exactly when the subscriptions of a node published.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Explained {
     pub(crate) score: Score,
@@ -227,7 +224,7 @@ pub(crate) type Groups = FxHashMap<NodeId, Group>;
 #[derive(Debug, Clone, Copy)]
 struct Published {
     it: Instance,
-    /// The index of the member that published. `number` is the number of its input.
+    /// The index of the member that published. Its input has the number `number`.
     me: usize,
     number: u64,
     time: u64,
@@ -235,7 +232,7 @@ struct Published {
     /// if it made no such call.
     start: u64,
     mode: ModeId,
-    /// The start of the first callback of the chain that brought the publishing member's input.
+    /// The start of the first callback of the chain on which the publishing member's input came.
     origin: u64,
 }
 
@@ -260,13 +257,14 @@ fn difference(a: u64, b: u64) -> u64 {
 
 const MAX_INPUTS: usize = MAX_WAITING;
 
-/// The maximum number of lineages per output that end at the output, because `lineages` has no room
-/// for them.
+/// The maximum number of lineages that end at an output because the output's [`Lineages`] have no
+/// room for them.
 const MAX_BEYOND: usize = 16;
 
 const MAX_CREDIT: u8 = 3;
 
-/// The number of outputs up to which lineages are followed through a group, whatever the evidence shows.
+/// The number of outputs that a group must have before evidence decides which lineages are
+/// followed. Before that, all of them are followed.
 const MIN_OUTPUTS: u64 = 10;
 
 /// After this many executions of a node's only subscription, the subscription is not checked again for a
@@ -293,7 +291,8 @@ impl Output {
         }
     }
 
-    /// Reports whether later outputs may still change which inputs belong to the first outputs.
+    /// Reports whether later outputs may still show that the first outputs joined other inputs.
+    /// `guessed` is set if the node's name is guessed.
     fn is_early(&self, guessed: bool) -> bool {
         self.follow == Follow::Evidence && !guessed && self.outputs < MIN_OUTPUTS
     }
@@ -322,8 +321,8 @@ impl Output {
         part.seen.shared * 2 > self.outputs || silent && fresh
     }
 
-    /// Returns how doubtful it is that a node waits for a subscription. `shown` is set if calls, a replay or
-    /// the user show that the node waits.
+    /// Returns the degree of doubt that a node waits for a subscription, from 0 (none). `shown` is
+    /// set if calls, a replay or the user show that the node waits.
     fn doubt(&self, i: usize, members: &[Member], shown: bool) -> u8 {
         match shown || matches!(self.follow, Follow::All(_)) {
             true => 0,
@@ -332,9 +331,11 @@ impl Output {
         }
     }
 
-    /// Returns the other subscriptions whose lineages are followed into an output. Returns none if the
-    /// publishing subscription does not wait. If the node's name is guessed, returns only subscriptions that
-    /// feed the same synchroniser.
+    /// Returns the other subscriptions whose lineages are followed into an output of `me`. The list
+    /// is empty if `me` does not wait for others.
+    ///
+    /// If the node's name is guessed, only subscriptions that feed the same synchroniser are in the
+    /// list.
     fn followed(&self, members: &[Member], me: usize, guessed: bool) -> Vec<usize> {
         let others = |i: &usize| *i != me;
         match self.follow {
@@ -423,7 +424,8 @@ impl Output {
         (Some(*last) == message).then_some(*lineages)
     }
 
-    /// Keeps the lineages of an output that is an intra-process message, for further copies of the message.
+    /// Stores the lineages of an output that was published within the process. Further copies of
+    /// the same message get these lineages.
     fn set_message(
         &mut self,
         lineage: &mut Lineage,
@@ -503,7 +505,8 @@ impl Output {
         }
     }
 
-    /// Returns the number of the replay that shows which inputs go into an output.
+    /// Returns the number of the replay that shows which inputs an output joined. `filter` is the
+    /// synchroniser that the recording shows.
     fn replay(&self, replays: &Replays, filter: Option<u64>) -> Option<usize> {
         let score = |r: &usize| self.scores.get(*r).copied().unwrap_or_default();
         let by_calls = filter.and_then(|filter| replays.of_filter(filter));
@@ -538,8 +541,8 @@ impl Output {
         publishing.all(|p| once(&p)) && self.parts.iter().filter(once).count() > 1
     }
 
-    /// Returns the inputs that an approximate policy would join, if that policy explains the outputs as well
-    /// as the assumed junction does.
+    /// Returns the inputs that an approximate policy would have joined. The list is empty if this
+    /// policy explains the outputs less well than the assumed junction.
     fn otherwise(
         &self,
         replays: &Replays,

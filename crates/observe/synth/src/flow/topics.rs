@@ -35,7 +35,6 @@ type Place = (EntityId, u64);
 
 #[derive(Debug, Clone, Default)]
 struct Published {
-    /// The sequence number of the oldest item kept.
     base: u64,
     items: VecDeque<Item>,
     /// The publisher's items have no time stamps, as in ROS 2 Humble.
@@ -87,8 +86,8 @@ pub(super) struct Topics {
     offsets: Offsets,
 }
 
-/// The latest offset CLOCK_REALTIME minus CLOCK_MONOTONIC in ns. Also the offset before the clock
-/// was set or began to run fast or slow.
+/// The offset of CLOCK_REALTIME from CLOCK_MONOTONIC in ns: the latest one, and the one before the
+/// clock was set or changed its rate.
 #[derive(Debug, Clone, Default)]
 struct Offsets {
     latest: Option<i64>,
@@ -103,18 +102,20 @@ const MAX_SKIPPED: usize = 32;
 /// The maximum distance between a time stamp and the call that published the item, in ns. It is not zero because
 /// clock offsets are sampled.
 const STAMP_TOLERANCE_NS: u64 = 200_000;
-/// The maximum age of an item at the time of a stamp, in ns. Older items are not searched for the stamp.
+/// The maximum age of an item at the time of a stamp, in ns. Older items are not compared with the
+/// stamp.
 const STAMP_WINDOW_NS: u64 = 10_000_000_000;
 
-/// The minimum difference between two samples of the clock offset, in ns, from which on the clock counts as set
-/// by somebody.
+/// The minimum change of the clock offset between two samples from which on the clock counts as
+/// set by somebody, in ns.
 const STEP_NS: u64 = 1_000_000;
 
 /// The minimum difference between two samples of the clock offset, in ns, from which on the earlier offset is
 /// kept, too.
 const MOVED_NS: u64 = STAMP_TOLERANCE_NS / 4;
 
-/// The time in ns for which stamps can lie between two offsets, because the clock runs fast or slow.
+/// The time after a change of the offset for which a stamp may lie between the old and the new
+/// offset, because the clock runs fast or slow, in ns.
 const SLEW_NS: u64 = 2_000_000_000;
 
 /// The maximum change of the clock offset between two samples while the clock runs fast or slow, in ns. The
@@ -158,8 +159,8 @@ impl Offsets {
         moved(STEP_NS).is_some()
     }
 
-    /// Returns the possible times of a stamp on CLOCK_MONOTONIC, likeliest first. Each is an interval from
-    /// its first to its last value.
+    /// Returns the possible times of a stamp on CLOCK_MONOTONIC, likeliest first. Each is an
+    /// interval, given by its first and its last time.
     fn times(&self, stamp: i64, now: u64) -> impl Iterator<Item = (u64, u64)> {
         let at = move |offset: i64| u64::try_from(stamp.checked_sub(offset)?).ok();
         let before = self.before.filter(|b| now <= b.1 + STAMP_WINDOW_NS);
@@ -509,8 +510,8 @@ impl Topics {
 impl Flow {
     // ---- publications
 
-    /// Adds a publication to its vertex: to the vertex's outputs, the evidence for its node and the
-    /// instance's last output.
+    /// Records a publication of `vertex`: in the outputs of the vertex, in the evidence for its
+    /// node, and as the last output of the instance that published.
     pub(super) fn published_by(
         &mut self,
         cx: &mut Context,
@@ -767,7 +768,7 @@ impl Flow {
     }
 
     /// Records that a subscription skipped an item. The item counts as lost unless it is taken
-    /// later. `first` says that the subscription takes its first item of the publisher.
+    /// later. `first` is set if the subscription then takes its first item of this publisher.
     fn skip_item(
         &mut self,
         cx: &Context,
@@ -797,7 +798,6 @@ impl Flow {
 
     // ---- clearing up
 
-    /// Reports the items that an ending subscription has not taken, and how they were lost.
     pub(super) fn subscription_ended(&mut self, cx: &Context, subscription: EntityId) {
         let entity = cx.entities.get(subscription);
         let (Some(to), Some(name), true) = (entity.vertex, entity.name(), self.outcomes.is_some())
@@ -844,8 +844,6 @@ impl Flow {
         }
     }
 
-    /// Reports the items of an ended publisher that a subscription has not taken, and how they were
-    /// lost.
     fn publisher_ended(&mut self, cx: &Context, publisher: EntityId) {
         let next = self.ways.topics.next_sequence(publisher);
         let first = self.ways.topics.published(publisher).map(|p| p.base);

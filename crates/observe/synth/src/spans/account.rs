@@ -7,7 +7,8 @@
 
 use crate::values::Totals;
 
-/// A point in a thread's time, with the sums of its account up to then.
+/// A point in time of a thread, with the sums of its times on the CPU, preempted and blocked until
+/// then.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Mark {
     pub(crate) time: u64,
@@ -23,9 +24,10 @@ enum State {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CountedFrom {
-    /// The thread's last switch from a CPU, or its last reading.
+    /// The kernel's CPU time counts from the thread's last switch from a CPU, or from its last
+    /// reading if that is later.
     SwitchOut,
-    /// The thread's last reading of its CPU time.
+    /// The kernel's CPU time counts from the last time at which the thread's CPU time was read.
     Reading,
 }
 
@@ -37,15 +39,13 @@ pub(crate) struct Account {
     scheduled: bool,
     /// The recording states that it has no scheduler events of the thread.
     unscheduled: bool,
-    /// The sums at the latest switch from a CPU or the latest reading. The kernel's account counts
-    /// from there.
+    /// The sums of the thread's times when it last left a CPU or when its CPU time was last read,
+    /// whichever was later.
     at_switch_out: Option<Totals>,
     at_reading: Option<Totals>,
 }
 
 impl Account {
-    /// Creates the account of a thread that runs at `time` if nothing else is known about the
-    /// thread.
     pub(crate) fn new(time: u64) -> Self {
         Account {
             state: State::Running,
@@ -83,8 +83,8 @@ impl Account {
         self.unscheduled = true;
     }
 
-    /// Reports whether the recording does not show when the thread has a CPU. If the recording does not
-    /// state this, a thread without scheduler events counts as running.
+    /// Reports whether the recording states that it does not show when the thread has a CPU.
+    /// Otherwise, a thread without scheduler events counts as running.
     pub(crate) fn is_unscheduled(&self) -> bool {
         self.unscheduled && !self.scheduled
     }
@@ -97,8 +97,8 @@ impl Account {
         }
     }
 
-    /// Records that scheduler events of the thread begin now. Its times before are in doubt if the recording
-    /// had no scheduler events of it.
+    /// Records that scheduler events of the thread begin now. If the recording had none of it
+    /// before, its earlier times are uncertain, which counts as a doubt.
     fn schedule(&mut self) {
         if !self.scheduled {
             self.scheduled = true;
@@ -130,23 +130,24 @@ impl Account {
         }
     }
 
-    /// Counts a doubt if `missing` is set: an event before the current one is then missing.
+    /// Counts one doubt about the thread's times if `missing` is set. An event before the current
+    /// one is then missing.
     fn doubt(&mut self, missing: bool) {
         if missing && self.scheduled {
             self.totals.doubts = self.totals.doubts.wrapping_add(1);
         }
     }
 
-    /// Records that the thread gets a CPU. If it already has one in the account, the event of
-    /// leaving that CPU is missing.
+    /// Records that the thread gets a CPU. If the account says that it already had one, the event
+    /// of leaving that CPU is missing.
     pub(crate) fn switch_in(&mut self, time: u64) {
         self.doubt(self.state == State::Running);
         self.schedule();
         self.turn(time, State::Running);
     }
 
-    /// Records that the thread leaves its CPU. If it has none in the account, the event of getting
-    /// the CPU is missing.
+    /// Records that the thread leaves its CPU. If the account says that it had no CPU, the event of
+    /// getting the CPU is missing.
     pub(crate) fn switch_out(&mut self, time: u64, preempted: bool) {
         self.doubt(self.state != State::Running);
         self.schedule();
@@ -160,11 +161,11 @@ impl Account {
         self.at_switch_out = Some(self.totals);
     }
 
-    /// Corrects the sums by the CPU time that the thread has used according to the kernel. The
-    /// thread has a CPU at this time.
+    /// Corrects the sums by the CPU time `used_ns` that the kernel reports. The thread has a CPU at
+    /// `time`.
     ///
-    /// A correction fills every gap since the event from which `used_ns` counts. Time on the CPU
-    /// that the kernel did not count becomes preempted time.
+    /// A correction fills every gap since the event `from`, from which `used_ns` counts. Time that
+    /// the account counted as CPU time and the kernel did not becomes preempted time.
     pub(crate) fn cpu_time(&mut self, time: u64, used_ns: u64, from: CountedFrom) {
         self.turn(time, State::Running);
         let base = match from {
@@ -206,8 +207,8 @@ impl Account {
         asleep
     }
 
-    /// Records that the thread did something and therefore runs. If it has no CPU in the account,
-    /// the event of getting it is missing. Returns true then.
+    /// Records that the thread made a recorded call and therefore runs. Returns true if the account
+    /// says that it had no CPU. The event of getting the CPU is then missing.
     pub(crate) fn acted(&mut self, time: u64) -> bool {
         if self.state == State::Running {
             return false;

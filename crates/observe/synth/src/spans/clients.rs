@@ -31,11 +31,10 @@ struct MovingMean {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Habits {
     mean_exec: FxHashMap<EntityId, MovingMean>,
-    /// The clients whose callbacks publish by an endpoint, each with the number of publications for
-    /// which this was certain. The key is `None` if the endpoint is unknown.
+    /// By endpoint: the clients whose callbacks publish by it, each with the number of publications
+    /// for which this is certain. The key is `None` for an unknown endpoint.
     users: FxHashMap<Option<EntityId>, Vec<(EntityId, u32)>>,
     silent_in_a_row: FxHashMap<EntityId, u32>,
-    /// The clients that sent requests without waiting for the response.
     unwaited: FxHashSet<EntityId>,
 }
 

@@ -13,21 +13,20 @@ use crate::index::NameId;
 use crate::values::{Cpus, Idle, Release, Totals};
 use crate::Context;
 
-/// A response that rclpy has taken. The code that waits for it runs later.
 #[derive(Debug, Clone)]
 pub(super) struct PendingResponse {
     pub(super) client: EntityId,
     pub(super) input: Input,
     pub(super) thread: ThreadIndex,
     pub(super) taken_at: u64,
-    /// The executor's own handling of the response lasted from the trigger before it (`from`) to
-    /// the last trigger after it (`to`).
+    /// The state of the thread at the executor's last trigger before it handled the response. The
+    /// executor's own handling of the response lasted from here to `to`, its last trigger.
     pub(super) from: Mark,
     pub(super) to: Mark,
     pub(super) idle: Option<Idle>,
     pub(super) cpus: Cpus,
-    /// Publications by the code that waits for this response may have been counted without an
-    /// owner.
+    /// Publications by the code that waits for this response may have been counted as made by no
+    /// callback.
     pub(super) doubtful: bool,
 }
 
@@ -54,7 +53,8 @@ pub(super) struct Continuation {
     pub(super) entity: EntityId,
     pub(super) instance: InstanceId,
     pub(super) cpus: Cpus,
-    /// No other response was pending, so this execution shows what is usual for the client.
+    /// No other response was pending during this execution, so its times show what is usual for the
+    /// client.
     pub(super) alone: bool,
     pub(super) from: Mark,
     pub(super) last_publication: Mark,
@@ -171,8 +171,6 @@ impl Spans {
         instance
     }
 
-    /// Stops waiting for overdue responses. No code seems to wait for them, so only the executor's
-    /// handling counts.
     fn expire_pending(&mut self, process: ProcessIndex, time: u64) {
         loop {
             let pending = &self.processes[process.index()].pending;
@@ -213,8 +211,8 @@ impl Spans {
         }
     }
 
-    /// Handles an act of the executor after callbacks. `tail` is the time from the end of the last
-    /// callback to this act. Code that waited for responses may have run in it.
+    /// Handles a call of the executor that follows callbacks. `tail` is the time from the end of
+    /// the last callback to this call. Code that waited for responses may have run in that time.
     pub(super) fn end_round(
         &mut self,
         ti: ThreadIndex,
@@ -257,7 +255,7 @@ impl Spans {
         longer(triggered.longest, triggered.last, now)
     }
 
-    /// Divides the time from `from` to `to` between several callbacks, because no event in it
+    /// Divides the time from `from` to `to` between the callbacks `waiting`, because no event
     /// separates them. Each callback gets a part in proportion to its usual execution time.
     fn split_stretch(
         &mut self,
@@ -290,8 +288,8 @@ impl Spans {
         }
     }
 
-    /// Returns the mark at which the code ended that the thread ran after `from`. The executor made
-    /// its next wait set at `to`, so the executor's usual CPU time before a wait set is subtracted.
+    /// Returns the mark at which code ended that had begun at `from` on the thread. At `to` the
+    /// executor made its next wait set, so its usual CPU time before a wait set is subtracted.
     pub(super) fn without_overhead(&self, ti: ThreadIndex, from: Mark, to: Mark) -> Mark {
         let spent = to.totals.since(&from.totals).exec_ns;
         let usual = self.threads[ti].rounds.overhead.median().min(spent);
@@ -348,8 +346,8 @@ impl Spans {
         })
     }
 
-    /// Marks all candidates as doubtful, because it is unknown which client's code published by
-    /// `endpoint`. The candidates' later publications are then uncertain too.
+    /// Marks each response whose waiting code may have published by `endpoint` as doubtful, because
+    /// it is unknown which one did. Later publications are then uncertain too.
     fn doubt(&mut self, cx: &Context, ti: ThreadIndex, endpoint: Option<EntityId>) {
         let places: Vec<usize> = self.candidates(cx, ti, endpoint).map(|c| c.0).collect();
         let pending = &mut self.processes[self.threads[ti].process.index()].pending;
@@ -358,8 +356,8 @@ impl Spans {
         }
     }
 
-    /// Begins a client's callback at `from`, because the code that waited for the response
-    /// publishes.
+    /// Begins the callback of a client at `from`: the code that waited for the client's response
+    /// publishes by `endpoint`.
     fn open_continuation(
         &mut self,
         cx: &Context,
@@ -469,8 +467,8 @@ impl Spans {
         slept.filter(|_| !thread.waits)
     }
 
-    /// Returns the time at which code that waited for a response began: the last trigger, or a
-    /// worker's wake-up after that trigger.
+    /// Returns the mark at which code that waited for a response began. This is the last trigger of
+    /// the executor's guard, or a worker's wake-up after that trigger.
     pub(super) fn continuation_start(
         &self,
         ti: ThreadIndex,
@@ -501,9 +499,10 @@ impl Spans {
         self.end(ti, instance, (to.time, spent), Ending::Inferred, cpus);
     }
 
-    /// Ends the thread's continuation, if it has one. The end is the trigger after the last
-    /// publication, the time at which a worker fell asleep, or the start of the executor's own
-    /// part.
+    /// Ends the thread's continuation, if it has one.
+    ///
+    /// The end is the executor's trigger after the last publication, or the time at which a worker
+    /// fell asleep. If neither is known, it is the start of the executor's own part before `time`.
     pub(super) fn close_continuation(&mut self, ti: ThreadIndex, time: u64) {
         let thread = &self.threads[ti];
         let Some(continuation) = thread.continuation() else {

@@ -16,7 +16,6 @@ use std::collections::VecDeque;
 pub(super) struct Events {
     pub(super) asks_for_work: bool,
     pub(super) runs_rclcpp: bool,
-    /// Calls of timers whose callbacks have not started yet, oldest first.
     called: VecDeque<Called>,
     guesses: Vec<Guess>,
 }
@@ -29,7 +28,8 @@ struct Called {
     release: Release,
 }
 
-/// A callback that has started `times` times in a row after calls of this timer.
+/// The assumption that `callback` belongs to `timer`: it has started `times` times in a row after a
+/// call of this timer.
 #[derive(Debug, Clone, Copy)]
 struct Guess {
     callback: u64,
@@ -37,16 +37,16 @@ struct Guess {
     times: u32,
 }
 
-/// The maximum number of calls that are kept. A call whose timer or executor ends before the
-/// callback starts is never removed otherwise.
+/// The maximum number of calls of timers that are kept. The limit is necessary because a call stays
+/// if its timer or executor ends before the callback starts.
 const MAX_CALLED: usize = 256;
 
-/// The number of starts after calls of the same timer alone, from which on a callback counts as
-/// that timer's.
+/// The number of starts of a callback in a row, each after a call of the same timer, from which on
+/// the callback counts as that timer's.
 const STARTS_UNTIL_SURE: u32 = 3;
 
-/// After this many calls of timers on one thread, events must have shown which client library the executors of its
-/// process use.
+/// The number of timer calls on one thread after which events should have shown which client
+/// library its process uses.
 const CALLS_UNTIL_LIBRARY_SEEN: u8 = 16;
 
 /// The maximum CPU time that an executor of events uses between its wake-up and its next call, in
@@ -96,8 +96,9 @@ impl Spans {
         thread.phase = super::Phase::Working { after: idle };
     }
 
-    /// Returns the end of an inferred span's callback on a thread of an executor of events. It is
-    /// the time at which the thread went to sleep until its next event.
+    /// Returns the end of the callback of an inferred span on a thread of an executor of events:
+    /// the time at which the thread went to sleep until its next event. Returns `None` for other
+    /// threads and spans.
     pub(super) fn slept_after(
         &self,
         ti: ThreadIndex,
@@ -115,8 +116,8 @@ impl Spans {
 
     // ---- timers that are called on a separate thread
 
-    /// Reports whether the call of a timer on this thread is not an execution, because the timer's
-    /// callback has events of its own.
+    /// Reports whether this thread only calls the timer and another thread runs its callback, which
+    /// then has events of its own.
     fn is_run_elsewhere(&self, cx: &Context, ti: ThreadIndex, timer: EntityId) -> bool {
         let thread = &self.threads[ti];
         if thread.is_rclcpp() {
@@ -131,8 +132,8 @@ impl Spans {
         it.exact || (unseen && !process.guards.rclpy && !thread.waits)
     }
 
-    /// Records the call of a timer. Returns true if the callback runs elsewhere, or will announce
-    /// itself later.
+    /// Records the call of a timer whose callback another thread runs or announces later. Returns
+    /// false, and records nothing, if the callback runs within the call.
     pub(super) fn call_timer(
         &mut self,
         cx: &mut Context,
@@ -159,10 +160,11 @@ impl Spans {
         true
     }
 
-    /// Reports whether an ending span is only the call of a timer whose callback runs elsewhere.
+    /// Reports whether an ending span is only the call of a timer whose callback another thread
+    /// runs.
     ///
-    /// Late attach: also returns true for a short span that may be only a call. This holds until
-    /// the process has shown its library, or should have shown it.
+    /// Late attach: also returns true for a short span that may be such a call, until the process
+    /// has shown its client library or has made [`CALLS_UNTIL_LIBRARY_SEEN`] calls.
     pub(super) fn is_call_only(
         &self,
         cx: &Context,
@@ -203,8 +205,8 @@ impl Spans {
     }
 
     /// Late attach: returns the timer of an unknown callback that starts without a read on its
-    /// thread. The callback must have started [`STARTS_UNTIL_SURE`] times after calls of this timer
-    /// alone.
+    /// thread. Returns a timer only if the callback started [`STARTS_UNTIL_SURE`] times in a row
+    /// after a call of it.
     pub(super) fn guess_timer(
         &mut self,
         cx: &Context,
@@ -235,8 +237,8 @@ impl Spans {
         Some(first.timer)
     }
 
-    /// Records that a callback has probably started for this timer. Returns true if this was the
-    /// case [`STARTS_UNTIL_SURE`] times in a row.
+    /// Records that `callback` started after a call of `timer`, to which it probably belongs.
+    /// Returns true if this happened [`STARTS_UNTIL_SURE`] times in a row.
     pub(super) fn is_sure(&mut self, ti: ThreadIndex, callback: u64, timer: EntityId) -> bool {
         let process = self.threads[ti].process.index();
         let guesses = &mut self.processes[process].events.guesses;

@@ -41,12 +41,10 @@ pub(super) struct Goals {
     unsent_results: Vec<(NameId, HandId)>,
 }
 
-/// The maximum number of waiting tasks per process, of suspended tasks, and of results that are not
-/// sent yet.
+/// The maximum number per process of tasks that wait to begin, of suspended tasks, and of results
+/// that are not sent yet.
 const MAX_GOALS: usize = 64;
 
-/// Adds an item to a list of at most [`MAX_GOALS`] items. Removes and returns the oldest item if
-/// the list is full.
 fn push<T>(list: &mut Vec<T>, item: T) -> Option<T> {
     let oldest = (list.len() >= MAX_GOALS).then(|| list.remove(0));
     list.push(item);
@@ -62,8 +60,8 @@ impl Spans {
 
     // ---- the callback that accepts a goal
 
-    /// Records that a callback has published by `publisher`. If it published a goal's state, the
-    /// executor's triggers are counted from now on.
+    /// Records that a callback has published by `publisher`. If the publication is the state of a
+    /// goal, the executor's triggers of its guard condition are counted from now on.
     pub(super) fn note_goal_state(&mut self, cx: &Context, ti: ThreadIndex, publisher: EntityId) {
         let action = cx.entities.get(publisher).action;
         if action.is_some_and(|a| a.part == ActionPart::Status) {
@@ -73,8 +71,8 @@ impl Spans {
         }
     }
 
-    /// Records one more trigger of the executor's guard in a span. After a goal's state was
-    /// published, the first trigger makes a task and the second one ends the callback.
+    /// Records one more trigger of the executor's guard condition in a span. After a goal's state
+    /// was published, the first trigger creates a task, and the second one ends the callback.
     pub(super) fn note_goal(
         &mut self,
         cx: &Context,
@@ -197,8 +195,8 @@ impl Spans {
         }
     }
 
-    /// Begins the task that executes an accepted goal, or continues the suspended one. Returns
-    /// false if neither is known, or if several tasks of the action are suspended.
+    /// Begins the task that executes an accepted goal, or continues the suspended task. Returns
+    /// false if neither task exists, or if several tasks of the action are suspended.
     fn start_goal(
         &mut self,
         cx: &mut Context,
@@ -293,8 +291,8 @@ impl Spans {
         }
     }
 
-    /// Returns the callback or the goal that produced the response of a service. It is the goal if the service carries
-    /// an action's results and the service's own callback does not run.
+    /// Returns what produced a response of `service`: a goal if the service carries an action's
+    /// results and the service's own callback does not run, otherwise the service's callback.
     pub(super) fn result_of_goal(
         &mut self,
         cx: &Context,

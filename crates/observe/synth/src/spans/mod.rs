@@ -55,12 +55,11 @@ struct ProcessSpans {
     pending: VecDeque<PendingResponse>,
     events: Events,
     suspended: Suspended,
-    /// The goals, allocated only when the process executes one.
     goals: Option<Box<Goals>>,
 }
 
-/// Allocates the numbers of callback instances. A number is used again once the end of its instance
-/// was processed.
+/// Allocates the numbers of callback instances. A number is used again after the end of its
+/// instance has been processed.
 #[derive(Debug, Clone, Default)]
 struct InstanceIds {
     made: usize,
@@ -104,9 +103,9 @@ fn is_hidden(cx: &Context, span: &CallbackSpan) -> bool {
     span.entity.is_none_or(|e| cx.entities.is_hidden(e))
 }
 
-/// Reports whether a read by rclcpp, after which no callback ran, is not an execution. All timers
-/// have events of their own. With intra-process communication, rclcpp drops items that also come
-/// through the middleware.
+/// Reports whether a read by rclcpp after which no callback ran is to be ignored. Timers are
+/// ignored because all of them have events of their own. Subscriptions with intra-process
+/// communication are ignored because rclcpp drops items that also come through the middleware.
 fn is_dropped(cx: &Context, entity: EntityId) -> bool {
     let it = cx.entities.get(entity);
     let subscription = it.kind() == EntityKind::Subscription && it.action.is_none();
@@ -168,8 +167,8 @@ impl Spans {
 
     // ---- threads and processes
 
-    /// Returns the thread with this id, which is created if necessary. A thread of another process
-    /// with the same id ends.
+    /// Returns the thread with this id. Creates it if necessary. If another process had a thread
+    /// with this id, that thread ends.
     pub(crate) fn thread(
         &mut self,
         cx: &mut Context,
@@ -361,8 +360,8 @@ impl Spans {
         self.threads[ti].account.cpu_time(time, used_ns, from);
     }
 
-    /// Records that the thread did something itself. The caller must report every such event here
-    /// first.
+    /// Records that the thread made a recorded call and therefore has a CPU. The caller must report
+    /// each such event here before it handles the event.
     pub(crate) fn acted(&mut self, ti: ThreadIndex, (time, cpu): (u64, u16)) {
         if self.threads[ti].account.acted(time) {
             // Its switch to the CPU is missing, and with it the end of its sleep.
@@ -379,7 +378,8 @@ impl Spans {
 
     // ---- the executor, for all client libraries
 
-    /// Ends the span on this thread, because the executor acts again.
+    /// Ends the span on this thread, because the executor continues. `round_ends` is set if it
+    /// waits for work again.
     pub(crate) fn executor(
         &mut self,
         cx: &mut Context,
@@ -448,7 +448,7 @@ impl Spans {
         }
     }
 
-    /// Records that a wait set is made, which ends a round of rclpy's executor.
+    /// Records that the executor makes a wait set. In rclpy, this ends a round of the executor.
     pub(crate) fn wait_set(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
         let sets = &mut self.threads[ti].rounds.sets;
         *sets = sets.saturating_add(1);

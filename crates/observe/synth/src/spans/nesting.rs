@@ -12,20 +12,20 @@ use crate::ids::{EntityId, ThreadIndex};
 use crate::notes::Note;
 use crate::Context;
 
-/// The maximum number of callbacks that wait on a thread for nested ones. If one more waits, the
-/// outermost one counts as aborted.
+/// The maximum number of callbacks on a thread that wait for a nested callback. If one more waits,
+/// the outermost one counts as aborted.
 const MAX_OUTER: usize = 8;
 
 impl Spans {
-    /// Reports whether a callback with its own end event runs on the thread, or a callback waits
-    /// there for a nested one.
+    /// Reports whether a callback with its own end event runs on the thread, or whether a callback
+    /// there waits for a nested one.
     pub(super) fn is_within(&self, ti: ThreadIndex) -> bool {
         let thread = &self.threads[ti];
         !thread.outer().is_empty() || thread.span().is_some_and(CallbackSpan::is_exact)
     }
 
-    /// Records that the executor acts within a callback. The callback runs an executor itself, or
-    /// an exception ended it.
+    /// Records that an executor continues on the thread although a callback has not ended. Either
+    /// the callback runs this executor itself, or an exception ended the callback.
     pub(super) fn spin_within(&mut self, cx: &Context, ti: ThreadIndex, time: u64) {
         self.settle_inner(cx, ti, time);
         let thread = &mut self.threads[ti];
@@ -40,15 +40,16 @@ impl Spans {
         self.leave_silent(cx, ti, time);
     }
 
-    /// Records that a callback of this service began again, or that the service responded. If no callback of
-    /// the service has reported its end so far, onbeat assumes that none will.
+    /// Records that a callback of this service began again before it ended, or that the service
+    /// responded. If no callback of the service has reported its end so far, onbeat assumes that
+    /// none will.
     pub(super) fn learn_endless(&self, cx: &mut Context, e: EntityId) {
         let it = cx.entities.get_mut(e);
         it.nests.endless |= it.kind() == EntityKind::Service && it.exact && !it.nests.ends;
     }
 
-    /// Ends the running callbacks within which the executor acted, if they belong to services whose
-    /// callbacks return without reporting their end.
+    /// Ends the running callbacks if an executor continued within them and they belong to services
+    /// whose callbacks return without an event of their end.
     fn leave_silent(&mut self, cx: &Context, ti: ThreadIndex, time: u64) {
         let is_left = |span: &CallbackSpan| {
             let left = span.exact().is_some_and(|exact| exact.left.is_some());
@@ -86,9 +87,9 @@ impl Spans {
         }
     }
 
-    /// Decides about the last read within a callback, because nothing follows on the thread. The
-    /// read was the callback's own input if the callback is known to take from this entity.
-    /// Otherwise the read is dropped.
+    /// Decides whose input the last read within a callback was, when nothing more follows on the
+    /// thread. If the callback is known to take from this entity, the item was the callback's own
+    /// input. Otherwise the read is dropped.
     pub(super) fn settle_last(&mut self, cx: &Context, ti: ThreadIndex) {
         let thread = &mut self.threads[ti];
         if thread.outer().is_empty() || !thread.span().is_some_and(CallbackSpan::may_be_own) {
@@ -103,8 +104,8 @@ impl Spans {
         self.unnest(ti, None);
     }
 
-    /// Decides to which callback the last read within a callback belongs. Ends any other execution within the
-    /// callback if the execution has no end event of its own.
+    /// Decides to which callback the last read within a callback belongs. Also ends a nested
+    /// execution that has no end event of its own.
     pub(super) fn settle_inner(&mut self, cx: &Context, ti: ThreadIndex, time: u64) {
         self.settle_read(cx, ti);
         let thread = &mut self.threads[ti];
@@ -166,8 +167,8 @@ impl Spans {
         }
     }
 
-    /// Puts the running callback aside if it can have nested callbacks, because an entity is read or another
-    /// callback begins within it.
+    /// Puts the running callback aside if it can have nested callbacks. This is necessary before an
+    /// entity is read or another callback begins within it.
     pub(super) fn nest(&mut self, cx: &Context, ti: ThreadIndex, time: u64) {
         let thread = &self.threads[ti];
         if !thread.span().is_some_and(CallbackSpan::is_exact) && self.open_guard(cx, ti).is_none() {
@@ -184,7 +185,8 @@ impl Spans {
         }
     }
 
-    /// Stops counting the time of the innermost waiting callback, because a nested callback begins.
+    /// Stops counting the time of the innermost callback that waits for a nested one, because the
+    /// nested callback begins.
     pub(super) fn pause_outer(&mut self, ti: ThreadIndex, time: u64) {
         let thread = &mut self.threads[ti];
         let now = thread.account.mark(time);
@@ -193,7 +195,6 @@ impl Spans {
         }
     }
 
-    /// Ends a span. If it ran within a callback, that callback continues.
     pub(super) fn end_inner(
         &mut self,
         cx: &Context,
@@ -209,8 +210,8 @@ impl Spans {
         self.unnest(ti, Some(time));
     }
 
-    /// Makes the innermost waiting callback the running one again. `paused_until` is the end of its
-    /// pause, if it was paused.
+    /// Makes the innermost callback that waits for a nested one the running callback again.
+    /// `paused_until` is the end of its pause, if it was paused.
     pub(super) fn unnest(&mut self, ti: ThreadIndex, paused_until: Option<u64>) {
         let thread = &mut self.threads[ti];
         let Some(mut span) = thread.outer_mut().pop() else {
@@ -222,8 +223,8 @@ impl Spans {
         thread.put_span(span);
     }
 
-    /// Ends a waiting callback that begins again, and all callbacks that wait within it. Their ends
-    /// were not reported.
+    /// Ends a callback whose end was not reported and that now begins again, together with all
+    /// callbacks nested in it.
     pub(super) fn leave_open(
         &mut self,
         cx: &mut Context,
@@ -253,9 +254,9 @@ impl Spans {
         }
     }
 
-    /// Handles the end of a callback that waits on the thread. The callbacks within it never
-    /// reported their ends, so they end too. Returns true if the callback was found; it is then the
-    /// running one.
+    /// Handles the end of a callback that may wait for nested callbacks. The nested callbacks did
+    /// not report their ends, so they end too. Returns true if the callback was found and is now
+    /// the running one.
     pub(super) fn leave_inner(
         &mut self,
         cx: &Context,
@@ -286,9 +287,11 @@ impl Spans {
         }
     }
 
-    /// Returns the owner of a publication by an exact span within which an executor ran. The owner
-    /// stays undecided until the span ends, unless callbacks of the span's entity are known to run
-    /// executors.
+    /// Returns the owner of a publication by a callback within which an executor ran. The callback
+    /// has an end event of its own.
+    ///
+    /// The owner stays undecided until the callback ends, unless callbacks of the same entity are
+    /// known to run executors.
     pub(super) fn owner_after_spin(
         &mut self,
         cx: &Context,
@@ -309,8 +312,8 @@ impl Spans {
         Some(Owner::Undecided(decision))
     }
 
-    /// Records that an exact span reached its end, although an executor acted within it. The span's
-    /// callback therefore ran that executor itself.
+    /// Records that a callback with its own end event ended normally, although an executor
+    /// continued within it. The callback therefore ran that executor itself.
     pub(super) fn prove_spin(&mut self, cx: &mut Context, span: &mut CallbackSpan) {
         let (Some(entity), instance) = (span.entity, span.instance) else {
             return;
@@ -326,7 +329,7 @@ impl Spans {
         }
     }
 
-    /// Reports that a client's span ends within a waiting callback, which waited for that client's
+    /// Reports that the execution of a client ends within a callback that waited for the client's
     /// response.
     pub(super) fn report_continued(
         &mut self,

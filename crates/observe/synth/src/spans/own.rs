@@ -20,14 +20,13 @@ use crate::values::{Cpus, Idle, Release};
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct OwnThread {
-    /// The time at which the thread first got a CPU, if the recording shows its creation.
     first_run: FirstRun,
     last_cpu: u16,
     is_executor: bool,
     /// The thread creates nodes or endpoints, so it is not a worker of rclpy's pool. It triggers
     /// the guards of executors to announce the new nodes and endpoints.
     makes_endpoints: bool,
-    /// The thread published before any event showed whether a callback did so.
+    /// The thread published before the recording showed whether a callback published.
     is_doubtful: bool,
     handed: Handed,
     work: Option<Box<Work>>,
@@ -36,15 +35,15 @@ pub(super) struct OwnThread {
 #[derive(Debug, Clone, Copy, Default)]
 struct Handed {
     made: Option<HandedId>,
-    /// The wake-up from the longest sleep since the last publication.
+    /// The wake-up that ended the thread's longest sleep since its last publication.
     longest: Option<HandedId>,
-    /// The latest wake-up, kept until the thread gets a CPU.
+    /// The thread's latest wake-up, until the thread gets a CPU.
     last: Option<HandedId>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 enum FirstRun {
-    /// The first run was before the recording, or the recording does not show it.
+    /// The thread first ran before the recording, or the recording does not show when.
     #[default]
     Unknown,
     NotYet,
@@ -62,8 +61,8 @@ struct Work {
 struct Execution {
     instance: InstanceId,
     from: Mark,
-    /// The length of the sleep before the execution, in ns. The first run counts as preceded by an
-    /// endless sleep.
+    /// The length of the thread's sleep before the execution, in ns. It is infinite for the first
+    /// run.
     slept: u64,
     topics: Vec<Option<NameId>>,
     cpus: Cpus,
@@ -82,8 +81,8 @@ impl OwnThread {
         self.first_run = FirstRun::NotYet;
     }
 
-    /// Records that the thread gets a CPU, perhaps after its longest sleep. Returns a wake-up with
-    /// which no execution begins.
+    /// Records that the thread gets a CPU. `longest` is set if the sleep before was the thread's
+    /// longest. Returns a wake-up that can no longer be the beginning of an execution.
     pub(super) fn switch_in(&mut self, at: Mark, cpu: u16, longest: bool) -> Option<HandedId> {
         self.last_cpu = cpu;
         let handed = &mut self.handed;
@@ -140,7 +139,7 @@ impl Spans {
         }
     }
 
-    /// Returns the owner of a publication outside of callbacks, which is an execution of one of the
+    /// Returns the owner of a publication that no callback made: an execution of one of the
     /// application's own threads.
     pub(super) fn own_publication(
         &mut self,
@@ -334,7 +333,7 @@ mod tests {
 ";
 
     #[test]
-    fn an_execution_lasts_from_one_sleep_to_the_next() {
+    fn an_execution_of_a_publishing_thread_lasts_from_one_sleep_to_the_next() {
         let trace = [
             NODE,
             "4ms cpu1 10/11 publish rmw=0x1010 source_ns=1us
@@ -419,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleep_ends_with_the_next_act_if_the_switch_to_the_cpu_is_missing() {
+    fn a_sleep_ends_with_the_threads_next_call_if_the_switch_to_the_cpu_is_missing() {
         let trace = [
             NODE,
             "4ms cpu1 10/11 switch_out state=1

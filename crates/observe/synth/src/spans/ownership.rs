@@ -77,9 +77,9 @@ impl Spans {
         owner
     }
 
-    /// Reports whether a publication by `endpoint` shows that a worker already runs a task:
-    /// `endpoint` belongs to another node than the callback of `span`, whose last trigger has
-    /// passed.
+    /// Reports whether a publication by `endpoint` shows that a worker already runs a task,
+    /// although `span` has not ended. This is so if `endpoint` and the callback of `span` belong to
+    /// different nodes.
     fn runs_task(
         &self,
         cx: &Context,
@@ -91,8 +91,8 @@ impl Spans {
         !self.threads[ti].waits && both.is_some_and(|(a, b)| are_of_different_nodes(cx, a, b))
     }
 
-    /// Decides whose input the last read within a callback was, because something is published. The
-    /// input belongs to that callback itself, or to another callback that runs now.
+    /// Decides whose input the last read within a callback was, because something is published now.
+    /// The input belongs to that callback itself, or to a nested callback that runs now.
     fn settle_before_output(&mut self, cx: &Context, ti: ThreadIndex) {
         let thread = &self.threads[ti];
         if thread.outer().is_empty() {
@@ -116,8 +116,8 @@ impl Spans {
         instance
     }
 
-    /// Records the publisher of an `rcl_publish`. In a late attach, the publication through the
-    /// middleware that follows does not name its publisher.
+    /// Records the publisher of an `rcl_publish`. In a late attach, it is needed for the
+    /// middleware's publication that follows, which does not name its publisher.
     pub(crate) fn rcl_publish(&mut self, ti: ThreadIndex, publisher: u64, message: u64) {
         self.threads[ti].calls.rcl_publish = (publisher, message);
     }
@@ -243,7 +243,6 @@ impl Spans {
         self.new_events.push(SpanEvent::Response(response));
     }
 
-    /// Reports whether a callback of rclcpp sends a response for the service of another callback.
     fn responds_later(&self, cx: &Context, ti: ThreadIndex, service: EntityId) -> bool {
         let span = self.threads[ti].span().filter(|span| span.is_exact());
         span.is_some_and(|span| span.entity != Some(service))

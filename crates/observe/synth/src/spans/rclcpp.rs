@@ -12,8 +12,8 @@ use crate::values::Release;
 use crate::Context;
 
 impl Spans {
-    /// Records that the executor continues with the next entity. A read whose callback has not
-    /// started stays open.
+    /// Records that the executor continues with the next entity. If a read was not yet followed by
+    /// a callback, it stays open.
     pub(crate) fn execute(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
         self.note_rclcpp(ti);
         let thread = &mut self.threads[ti];
@@ -134,8 +134,8 @@ impl Spans {
     /// runs their callbacks. The inner option is `None` if it is unknown which of these timers the
     /// callback belongs to.
     ///
-    /// If `read` holds the call of a timer, takes this call out of `read` and adds it to the
-    /// thread's list of called timers.
+    /// If `read` contains the call of a timer, moves it from there to the thread's list of called
+    /// timers.
     fn called_timer(
         &mut self,
         cx: &Context,
@@ -167,8 +167,8 @@ impl Spans {
         Some(None)
     }
 
-    /// Removes and returns the thread's last read if no callback has run on it yet. An outer
-    /// callback with its own end event is paused. Anything else that runs on the thread ends.
+    /// Removes and returns the thread's last read if no callback has run on it yet. A callback
+    /// around it that has its own end event waits. Any other execution on the thread ends.
     fn take_read(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) -> Option<CallbackSpan> {
         self.close_continuation(ti, time);
         let begun = |span: &CallbackSpan| !span.is_exact() && !span.is_read_only();
@@ -261,7 +261,7 @@ mod tests {
     use crate::testing::{listen, talk, Harness, PAIR};
 
     #[test]
-    fn a_span_lasts_from_callback_start_to_callback_end() {
+    fn a_callback_span_lasts_from_callback_start_to_callback_end() {
         let trace = [PAIR, &talk(11_000), &listen(11_300, 11_000)].concat();
         assert_eq!(
             Harness::new(&trace).span_events(),
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_that_an_exception_ended_is_aborted() {
+    fn a_callback_span_that_an_exception_ended_is_aborted() {
         let trace = format!(
             "{PAIR}
 11ms cpu0 10/10 timer_call timer=0x50
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn the_return_of_execute_client_ends_its_span_exactly() {
+    fn the_return_of_execute_client_is_the_exact_end_of_the_clients_span() {
         let trace = "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=caller
 1ms cpu0 10/10 client_init client=0x40 node=0x1 rmw=0x1040 name=/s

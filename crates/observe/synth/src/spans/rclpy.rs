@@ -11,13 +11,13 @@ use crate::Context;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Guards {
-    /// In this process, a callback ran between two triggers, as in rclpy.
+    /// A callback of this process ran between two triggers of a guard condition, as in rclpy.
     pub(super) rclpy: bool,
     /// Late attach: a callback was left out once, because it was unknown whether the process uses
     /// rclpy.
     pub(super) doubted: bool,
-    /// The guard that a pool of threads other than rclpy's triggers after each callback, or 0 if
-    /// none is known.
+    /// The guard condition that a pool of threads, other than rclpy's, triggers after each
+    /// callback. It is 0 if none is known.
     pub(super) pool: u64,
 }
 
@@ -86,9 +86,11 @@ impl Spans {
         self.threads[ti].put_span(span);
     }
 
-    /// Handles a trigger after a read within a callback. If the guard belongs to another executor,
-    /// the read was the callback's own input. If the guard belongs to the callback's own executor
-    /// and was triggered twice, another callback ran on the read.
+    /// Handles a trigger of a guard condition after a read within a callback.
+    ///
+    /// If another executor uses this guard condition, the read was the callback's own input. If the
+    /// callback's own executor uses it and has triggered it twice, another callback ran on the
+    /// read.
     fn trigger_within(&mut self, cx: &Context, ti: ThreadIndex, guard: u64) {
         let thread = &self.threads[ti];
         let outer = thread.outer().last().and_then(CallbackSpan::once);
@@ -100,8 +102,8 @@ impl Spans {
         }
     }
 
-    /// Handles the first trigger after a read. The thread's `last_trigger` already holds this
-    /// trigger.
+    /// Handles the first trigger of a guard condition after a read. The caller has already stored
+    /// the trigger in the thread's `last_trigger`.
     fn first_trigger(
         &mut self,
         cx: &mut Context,
@@ -190,8 +192,9 @@ impl Spans {
             && !super::is_hidden(cx, span)
     }
 
-    /// Handles the end of an inferred span with one trigger. If a pool other than rclpy's triggered
-    /// its guard after the callback, returns that trigger and lets the span begin at its read.
+    /// Handles the end of an inferred span with only one trigger. If a pool of threads other than
+    /// rclpy's triggered its guard condition after the callback, returns that trigger and lets the
+    /// span begin at its read.
     pub(super) fn learn_pool(
         &mut self,
         ti: ThreadIndex,
@@ -233,7 +236,7 @@ mod tests {
 ";
 
     #[test]
-    fn a_callback_runs_between_two_triggers_of_one_guard_condition() {
+    fn a_callback_of_rclpy_runs_between_two_triggers_of_one_guard_condition() {
         let trace = format!(
             "{PY}
 11000us cpu0 10/10 timer_call timer=0x50
@@ -253,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_publication_after_the_last_trigger_belongs_to_the_callback_of_the_next_call() {
+    fn the_next_call_of_the_executor_decides_the_owner_of_a_publication_after_the_last_trigger() {
         let start = format!(
             "{PY}
 11000us cpu0 10/10 timer_call timer=0x50

@@ -14,17 +14,17 @@ pub(super) struct CallbackSpan {
     pub(super) release: Release,
     pub(super) instance: Option<InstanceId>,
     pub(super) from: Mark,
-    /// The times that the callback spent before `from`. The sums in `from` restart after each
-    /// nested callback.
+    /// The times that the callback spent before `from`. They are needed because `from` restarts
+    /// after each nested callback.
     pub(super) earlier: Totals,
     pub(super) cpus: Cpus,
     pub(super) bounds: Bounds,
 }
 
-/// The way in which the start and end of a span are known.
+/// The events from which the start and end of a span are known.
 ///
-/// The variants are not boxed, because a box would cost one allocation per span. Unboxed spans lie
-/// within their threads, and there are few threads.
+/// The variants are not boxed, because a box would cost one allocation per span. Unboxed spans are
+/// stored in their threads, and there are few threads.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug, Clone)]
 pub(super) enum Bounds {
@@ -37,19 +37,19 @@ pub(super) enum Bounds {
 #[derive(Debug, Clone)]
 pub(super) struct Exact {
     pub(super) callback: u64,
-    /// The executor acted since the callback began. Either the callback runs an executor itself, or
-    /// an exception ended it.
+    /// An executor continued on the thread since the callback began. Either the callback runs this
+    /// executor itself, or an exception ended the callback.
     pub(super) spins: bool,
-    /// The first act of the executor since the callback began, and the callback's own times up to
-    /// then.
+    /// The first time at which an executor continued since the callback began, and the callback's
+    /// own times until then.
     pub(super) left: Option<(Mark, Totals)>,
-    /// The number of the decision that shows later which owner the publications since the
-    /// executor's act have.
+    /// The number of a pending decision: to which callback the publications belong that were made
+    /// after the executor continued.
     pub(super) undecided: Option<DecisionId>,
 }
 
-/// The data of a span without events of its own. The span begins with the read of an entity or the
-/// call of a timer.
+/// The data of a span without start and end events. The span begins when an entity is read or a
+/// timer is called.
 #[derive(Debug, Clone)]
 pub(super) struct Inferred {
     pub(super) buffer: Option<u64>,
@@ -63,7 +63,7 @@ pub(super) struct Inferred {
 }
 
 /// An input that rclpy took together with the input of a span. The server of an action has one
-/// callback for all of the action's endpoints, and so has a client.
+/// callback for all endpoints of the action, and so has a client of an action.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Together {
     pub(super) entity: EntityId,
@@ -73,14 +73,14 @@ pub(super) struct Together {
 #[derive(Debug, Clone)]
 pub(super) enum Triggers {
     None,
-    /// A guard condition was triggered once, at the span's `from`. rclpy triggers before the
-    /// callback, and a pool of threads after it.
+    /// A guard condition was triggered once, at the `from` of the span. rclpy triggers it before
+    /// the callback. Another pool of threads triggers it after the callback.
     Once {
         guard: u64,
         read_at: Mark,
     },
-    /// A guard condition was triggered at least twice. rclpy's callback ran from the first to the
-    /// last trigger.
+    /// A guard condition was triggered at least twice. In rclpy, the callback ran from the first to
+    /// the last trigger.
     Several(Triggered),
 }
 
@@ -93,8 +93,8 @@ pub(super) struct Triggered {
     pub(super) longest: Option<(Mark, Mark)>,
     pub(super) undecided: Option<DecisionId>,
     pub(super) is_pending: bool,
-    /// The worker waited for work after `last`, so later triggers belong to other handlers. A
-    /// publication shows that the callback goes on after all.
+    /// The worker waited for work after the trigger `last`, so later triggers belong to other work.
+    /// A later publication shows that the callback continues after all.
     pub(super) is_over: bool,
     pub(super) more: u8,
 }
@@ -145,8 +145,8 @@ impl CallbackSpan {
         self.instance.is_none() && !self.is_exact()
     }
 
-    /// Reports whether a waiting callback may have taken this input itself, so that no callback
-    /// runs on it.
+    /// Reports whether a callback that waits for nested callbacks may have taken this input itself.
+    /// In this case, no other callback runs on the input.
     pub(super) fn may_be_own(&self) -> bool {
         let client_call = matches!(&self.bounds, Bounds::Inferred(i) if i.client_call);
         self.is_read_only() && !client_call
@@ -177,8 +177,8 @@ impl CallbackSpan {
         self.exact().is_some_and(|e| e.callback == callback)
     }
 
-    /// Returns the handle of the guard condition and the mark at which the entity was read, if
-    /// exactly one trigger was seen so far.
+    /// Returns the guard condition and the mark at which the entity was read, if exactly one
+    /// trigger of the span was seen so far.
     pub(super) fn once(&self) -> Option<(u64, Mark)> {
         match &self.bounds {
             Bounds::Inferred(Inferred {
@@ -193,8 +193,8 @@ impl CallbackSpan {
         self.once().map(|once| once.1)
     }
 
-    /// Reports whether this span handles a response for which other code waits. The execution of
-    /// the client then consists of that code, not of this span.
+    /// Reports whether this span is only rclpy's handling of a response for which other code waits.
+    /// That code, and not this span, counts as the client's execution.
     pub(super) fn is_kept(&self) -> bool {
         self.instance.is_none() && self.triggered().is_some_and(|t| t.is_pending)
     }

@@ -21,11 +21,11 @@ struct Open {
     instance: InstanceId,
     guard: u64,
     thread: ThreadIndex,
-    /// Another executor runs callbacks on the same thread, because this callback runs that
-    /// executor. The callback is therefore not suspended.
+    /// Another executor runs callbacks on the same thread. This callback therefore runs that
+    /// executor, and is not suspended.
     spins: bool,
-    /// The mark since which the callback does not run. `ended_ns` is the CPU time of the thread's
-    /// executions up to then.
+    /// The mark from which on the callback does not run. `ended_ns` is the total CPU time of the
+    /// executions on the thread until then.
     since: Mark,
     ended_ns: u64,
 }
@@ -46,14 +46,14 @@ struct Asked {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asker {
     Running(InstanceId),
-    /// The callback has ended. Another callback may have its instance number now.
+    /// The callback that sent the request has ended. Another callback may have its instance number
+    /// now.
     Ended,
-    /// Late attach: no callback is known to run on the thread that sent the request.
     Unknown,
 }
 
-/// The maximum number of callbacks per process that have begun but do not run. One more aborts the
-/// oldest.
+/// The maximum number of callbacks per process that have begun but do not run. If there is one
+/// more, the oldest counts as aborted.
 const MAX_OPEN: usize = 64;
 
 const MAX_ASKED: usize = 256;
@@ -91,8 +91,10 @@ impl Spans {
         }
     }
 
-    /// Late attach: reports whether it is unknown if the callback on the thread has ended at its
-    /// first trigger. In rclpy, the callback continues; in another pool of threads, it has ended.
+    /// Late attach: reports whether it is unknown if the first trigger ended the callback on the
+    /// thread. In rclpy the callback continues after this trigger. In another pool of threads it
+    /// has ended.
+    ///
     /// This is unknown at most once per process, because the next trigger shows which of the two
     /// the process uses.
     pub(super) fn is_doubtful(&self, cx: &Context, ti: ThreadIndex) -> bool {
@@ -135,8 +137,6 @@ impl Spans {
         self.suspend_span(ti, span, instance, guard, now);
     }
 
-    /// Suspends rclpy's outer callback, because the input that was read within it starts another
-    /// callback.
     pub(super) fn suspend_outer_callback(&mut self, cx: &Context, ti: ThreadIndex) {
         let thread = &mut self.threads[ti];
         let read = thread.span().and_then(CallbackSpan::read_at);
@@ -235,7 +235,8 @@ impl Spans {
         self.threads[ti].calls.unseen = true;
     }
 
-    /// Records that a callback has ended. Responses to its requests then continue no callback.
+    /// Records that a callback has ended. A response to one of its requests then does not continue
+    /// it.
     pub(super) fn forget_asker(&mut self, ti: ThreadIndex, instance: InstanceId) {
         let asked = &mut self.suspended(ti).asked;
         for asked in asked.iter_mut() {
@@ -280,16 +281,17 @@ impl Spans {
         self.threads.all().find(waits).map(|_| by)
     }
 
-    /// Ends the client's own part if a callback on another thread slept until rclpy had handled this
-    /// response. That callback continues. Returns false if no callback slept for the response.
+    /// Ends the client's own part if a callback on another thread slept until rclpy had handled
+    /// this response. That callback continues. Returns false if no callback slept for the response.
     ///
-    /// rclpy triggers its guard once before the handling and once after it. In between, it triggers
-    /// once for each piece of code that is to run:
+    /// rclpy triggers its guard condition once before the handling and once after it. Between the
+    /// two, it triggers once for each piece of code that it schedules:
     ///
     /// - once for a piece of rclpy's own code;
     /// - once for `Client.call`, to wake up the caller, but not for a coroutine that waits;
     /// - once for a callback that the sender has set for the response. The sender does not wait for
-    ///   the response in this case, but it may sleep for the interpreter's lock meanwhile.
+    ///   the response in this case, but it may sleep meanwhile because another thread holds the
+    ///   interpreter's lock.
     pub(super) fn return_to_caller(
         &mut self,
         cx: &Context,
@@ -329,8 +331,6 @@ impl Spans {
         self.awaiting(ti, span).is_some()
     }
 
-    /// Ends the client's own part at `to`, because a response was handled for which a suspended
-    /// callback waits.
     fn end_client_part(
         &mut self,
         cx: &Context,
@@ -367,9 +367,9 @@ impl Spans {
         open.instance
     }
 
-    /// Continues the suspended callback that [waits](Spans::is_awaited) for the response `client`,
-    /// because something is published after the handling of that response. Returns `None` if no
-    /// callback waits.
+    /// Ends the handling of the response `client`, and continues the suspended callback that
+    /// [waits](Spans::is_awaited) for the response. Called when something is published after the
+    /// handling. Returns `None` if no callback waits.
     pub(super) fn continue_after_response(
         &mut self,
         cx: &Context,
@@ -385,8 +385,8 @@ impl Spans {
         Some(self.continue_suspended(ti, at, &from))
     }
 
-    /// Continues the suspended callback if there is exactly one, because something is published
-    /// outside of callbacks.
+    /// Continues the suspended callback if exactly one is suspended on this thread. Called when
+    /// something is published outside of callbacks.
     pub(super) fn continue_only_suspended(
         &mut self,
         ti: ThreadIndex,
@@ -405,16 +405,17 @@ impl Spans {
         Some(self.continue_suspended(ti, 0, &from))
     }
 
-    /// Records that an executor with this guard runs a callback on the thread. Open callbacks of
-    /// other executors on this thread therefore run that executor.
+    /// Records that an executor with the guard condition `guard` runs a callback on the thread.
+    /// Open callbacks of other executors on this thread therefore run this executor.
     pub(super) fn note_spin(&mut self, ti: ThreadIndex, guard: u64) {
         for open in &mut self.suspended(ti).open {
             open.spins |= open.thread == ti && open.guard != guard;
         }
     }
 
-    /// Continues the only callback that is suspended on the guard's executor, and ends it. The
-    /// guard was triggered outside of callbacks, or after a callback that has ended.
+    /// Continues the callback that is suspended in the executor with the guard condition `guard`,
+    /// if there is only one. The caller then ends it. The guard condition was triggered outside of
+    /// callbacks, or after a callback that has ended.
     pub(super) fn trigger_suspended(
         &mut self,
         cx: &Context,
@@ -451,9 +452,9 @@ impl Spans {
         self.continue_suspended(ti, at, &from);
     }
 
-    /// Handles an act of the executor after the handling of the response `client`. If a suspended
-    /// callback waits for the response, that callback ran between the handling and this act.
-    /// Otherwise returns the span.
+    /// Handles the next call of the executor after rclpy handled the response `client`. If a
+    /// suspended callback waits for the response, it ran between the handling and this call.
+    /// Otherwise returns `client`.
     pub(super) fn continued_after_response(
         &mut self,
         cx: &Context,

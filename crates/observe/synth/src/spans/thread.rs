@@ -80,14 +80,14 @@ pub(super) enum Library {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Rounds {
     pub(super) last_trigger: Option<Mark>,
-    /// The executor was seen between two callbacks. Until then, a single trigger may be the one
-    /// before a callback, and a first take may come from within a callback.
+    /// The recording has shown the executor between two callbacks. Before that, a single trigger
+    /// may be one that precedes a callback, and a first take may come from within a callback.
     pub(super) shown: bool,
     pub(super) executions_ns: u64,
     /// The number of wait sets that the thread has made. rclpy makes one per round. Other executors
-    /// use theirs again.
+    /// use their wait sets again.
     pub(super) sets: u8,
-    /// The executor's last act: a trigger, a read, or the beginning of a wait.
+    /// The executor's last recorded call: a trigger, a read, or the beginning of a wait.
     pub(super) last_act: Option<Mark>,
     /// The executor's own CPU time from the last trigger of a round to the next wait set. Only
     /// rounds in which nothing waited for a response count.
@@ -96,10 +96,10 @@ pub(super) struct Rounds {
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Calls {
-    /// The publisher's handle and the message of the last `rcl_publish`.
+    /// The handle of the publisher and the address of the message in the last `rcl_publish`.
     pub(super) rcl_publish: (u64, u64),
     pub(super) intra_publisher: Option<EntityId>,
-    /// The time of the last intra-process publication. It is reset when the same message is
+    /// The time of the last publication within the process. Reset when the same message is
     /// published through the middleware.
     pub(super) intra_publish: Option<u64>,
     /// The publisher whose last item has no time stamp and whose publish call may still run.
@@ -107,26 +107,27 @@ pub(super) struct Calls {
     /// The publisher with which a callback last published an action's state, and the number of
     /// triggers since then.
     pub(super) goal_state: Option<(EntityId, u8)>,
-    /// The thread's CPU time in ns when the executor looked for ready entities. `None` if the
-    /// executor has done something else since.
+    /// The thread's CPU time in ns when the executor looked for ready entities. `None` if another
+    /// call of the thread was recorded since.
     pub(super) ready: Option<u64>,
-    /// The value of `ready` before the current act.
+    /// The value of `ready` before the call that is being processed.
     pub(super) before: Option<u64>,
-    /// The guard that rclpy's executor triggered after its wake-up and before any take, and the
-    /// thread's CPU time then.
+    /// The guard condition that rclpy's executor triggered after its wake-up and before any take,
+    /// and the thread's CPU time in ns at this trigger.
     pub(super) woke: Option<(u64, u64)>,
-    /// The current take is the first recorded act of a thread that ran before the recording.
+    /// The current take is the first recorded call of a thread that ran before the recording.
     pub(super) first: bool,
     pub(super) timer_calls: u8,
     /// Late attach: the thread may still run a callback that began before the recording. Reset when
-    /// its executor continues.
+    /// the thread's executor continues.
     pub(super) unseen: bool,
     pub(super) creation: Creation,
     pub(super) called: CalledTimers,
 }
 
 /// The timers that the thread has called since its last wait and whose callbacks have not started
-/// yet, oldest first. An executor may call all timers that are due before it runs their callbacks.
+/// yet, oldest first. They are needed because an executor may call all timers that are due before
+/// it runs their callbacks.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CalledTimers {
     len: u8,
@@ -167,7 +168,7 @@ pub(crate) struct Thread {
     /// The thread waits for work itself, so it is not a worker of a pool.
     pub(super) waits: bool,
     /// The thread asks for work, by `rcl_wait` or in rclcpp's loop. An executor of events never
-    /// does.
+    /// asks for work.
     pub(super) asks_for_work: bool,
     pub(super) phase: Phase,
     pub(super) running: Stack,
@@ -322,7 +323,6 @@ impl Threads {
         self.of_tid.values().map(|&ti| &self[ti])
     }
 
-    /// Returns all places in the table, including those of threads that ended.
     pub(super) fn all(&self) -> impl Iterator<Item = ThreadIndex> {
         (0..self.list.len()).map(ThreadIndex::new)
     }

@@ -122,8 +122,8 @@ impl Spans {
         }
     }
 
-    /// Reports the execution of a service that responds, if its request was taken together with
-    /// another input.
+    /// Reports an execution of a service that took the request together with another input, because
+    /// the service responds now.
     pub(super) fn settle_service(
         &mut self,
         cx: &Context,

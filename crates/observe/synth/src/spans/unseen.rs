@@ -9,8 +9,8 @@ use crate::notes::Note;
 use crate::Context;
 
 impl Spans {
-    /// Counts a piece of work without events if the thread's previous act was the same as this one:
-    /// rclcpp's executor looks for ready entities. The thread has then run something in between.
+    /// Counts a piece of work without events if rclcpp's executor looks for ready entities twice in
+    /// a row. The thread must have run something between the two searches.
     pub(crate) fn unseen_work(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
         let thread = &mut self.threads[ti];
         let now = thread.account.at(time).exec_ns;
@@ -24,9 +24,10 @@ impl Spans {
         }
     }
 
-    /// Handles a trigger of a guard outside of callbacks. rclpy's executor triggers before and
-    /// after each callback. If it triggers right after its wait and has taken nothing, it runs
-    /// something without events.
+    /// Handles a trigger of a guard condition outside of callbacks.
+    ///
+    /// rclpy's executor triggers before and after each callback. Two triggers right after its wait,
+    /// without a take, show that it ran something without events.
     pub(super) fn unseen_trigger(
         &mut self,
         cx: &mut Context,

@@ -14,12 +14,13 @@ const MOVES_PER_WAIT_MAX: usize = 64;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct ThreadWaits {
-    /// The time since which the thread is ready, and the CPU on which it was preempted, if it was.
+    /// The time from which on the thread is ready to run, and the CPU on which it was preempted.
+    /// The CPU is `None` if the thread was woken up instead.
     ready: Option<(u64, Option<u16>)>,
     asleep: Option<u64>,
     moves: Vec<Move>,
     list: Vec<Wait>,
-    /// The start of a nested execution. Earlier waits belong to the outer execution.
+    /// The start of a nested execution on the thread. Earlier waits belong to the outer execution.
     from: u64,
 }
 
@@ -98,7 +99,8 @@ impl Spans {
         cx.causes.record_switch(cpu, time, prev_tid, tid);
     }
 
-    /// Records that the thread waits for a CPU, and leaves the queue of `cpu` for that of another one.
+    /// Records that the thread, which waits for a CPU, moves from the queue of `cpu` to the queue
+    /// of another CPU.
     pub(crate) fn moved(&mut self, cx: &Context, ti: ThreadIndex, time: u64, cpu: u16) {
         let moves = &mut self.threads[ti].waited.moves;
         if moves.len() < MOVES_PER_WAIT_MAX {

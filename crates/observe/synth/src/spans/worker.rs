@@ -14,12 +14,13 @@ pub(super) struct Sleep {
     pub(super) to: Mark,
 }
 
-/// The maximum CPU time that a worker uses to finish one callback and wait for the next, in ns. A
-/// worker that uses more has begun the next one.
+/// The maximum CPU time between the end of a worker's callback and its wait for the next one, in
+/// ns. A worker that has used more has begun its next callback.
 const MAX_IDLE_NS: u64 = 250_000;
 
-/// The maximum CPU time that a worker uses from the end of its callback to a trigger of its next
-/// handler, in ns. In between, its pool may wake it up many times, on a machine with cold caches.
+/// The maximum CPU time that a worker uses from the end of its callback to the first trigger of its
+/// next work, in ns. It is large because the pool may wake up the worker many times meanwhile, on a
+/// machine with cold caches.
 const MAX_BETWEEN_NS: u64 = 1_000_000;
 
 /// The longest sleep in which a thread may wait for Python's lock, in ns. The thread asks for the
@@ -32,17 +33,17 @@ pub(super) struct Sleeps {
     last: Option<Mark>,
     /// The longest sleep since the last trigger or publication, without sleeps for a mutex.
     longest: Option<Sleep>,
-    /// The sum of the sleeps above [`MAX_LOCK_NS`] since the last trigger or publication, without
-    /// sleeps for a mutex, in ns. A pool often wakes up its idle workers for a few µs, so that one
-    /// wait for work is several sleeps.
+    /// The sum of the thread's sleeps of more than [`MAX_LOCK_NS`] since the last trigger or
+    /// publication, without sleeps for a mutex, in ns. It is a sum because a pool often wakes up
+    /// its idle workers for a few µs, which splits one wait for work into several sleeps.
     long_ns: u64,
     needs_mutex: bool,
     woken: Option<u64>,
-    /// The mark at which the thread woke up for its current work. Before that, the thread had used
-    /// almost no CPU time since the last trigger or publication, or had slept long.
+    /// The mark at which the thread woke up for its current work. The thread had slept long, or had
+    /// used almost no CPU time since the last trigger or publication.
     up: Option<Mark>,
-    /// The thread's total CPU time at the latest of these: its last trigger, its last publication,
-    /// and its wake-up for the current work.
+    /// The thread's total CPU time in ns at its last trigger, its last publication, or its wake-up
+    /// for the current work, whichever was latest.
     base_ns: u64,
     pub(super) busy_until: u64,
     /// The time at which an executor of events last found its queue empty and went to sleep.
@@ -68,8 +69,8 @@ impl Sleeps {
         (woken >= from.time).then_some((from, woken))
     }
 
-    /// Records that the thread gets a CPU, perhaps after a sleep. Returns true if that sleep is the
-    /// longest one so far.
+    /// Records that the thread gets a CPU, perhaps after a sleep. Returns true if this sleep is the
+    /// longest since the last trigger or publication.
     pub(super) fn switch_in(&mut self, time: u64, account: &Account) -> bool {
         let asleep = self.asleep.take();
         let for_mutex = std::mem::take(&mut self.needs_mutex);
@@ -113,13 +114,13 @@ impl Sleeps {
         (self.up, self.base_ns) = (None, at.totals.exec_ns);
     }
 
-    /// Reports whether a worker waited for work between its triggers at `last` and at `now`. The
-    /// trigger at `now` then does not belong to the callback before. For example, the worker found
-    /// a callback group busy.
+    /// Reports whether a worker waited for work between its triggers at `last` and `now`. If so,
+    /// the trigger at `now` does not belong to the callback before, for example because the worker
+    /// found a callback group busy.
     ///
-    /// A worker counts as waiting if it slept for more than half of the time. It also counts as
-    /// waiting if it slept and used less CPU time than [`MAX_BETWEEN_NS`]: it may have been ready
-    /// without a CPU for the rest.
+    /// A worker that slept for more than half of the time counts as waiting. So does a worker that
+    /// slept and used less CPU time than [`MAX_BETWEEN_NS`], because it may have been ready without
+    /// a CPU for the rest of the time.
     pub(super) fn was_idle(&self, last: Option<Mark>, now: &Mark) -> bool {
         let Some(longest) = self.longest else {
             return false;
@@ -137,7 +138,8 @@ impl Sleeps {
         self.longest.take()
     }
 
-    /// Returns the beginning of the longest sleep, including a sleep that continues at `time`.
+    /// Returns the mark at which the thread's longest sleep began. A sleep that continues at `time`
+    /// counts too.
     pub(super) fn longest_until(&self, time: u64) -> Option<Mark> {
         let longest = self.longest.map(|longest| (longest.length, longest.from));
         let now = self.asleep.filter(|_| !self.needs_mutex).zip(self.last);
@@ -201,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_callback_goes_on_after_a_trigger_of_its_own() {
+    fn a_callback_continues_after_it_triggers_a_guard_condition_itself() {
         // The callback creates a timer, and is preempted before it computes on.
         let trace = "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=pool

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 pub struct Round {
     /// The duration of each callback, in units of 10 us.
     pub run: [u16; 4],
-    /// In this round, the fusing node gets its second input first.
+    /// In this round, the node that joins two inputs gets its second input first.
     pub swapped: bool,
     pub lost: bool,
     pub preempted: bool,
@@ -193,8 +193,8 @@ fn play(events: &mut Events, r: &Round, kind: u8) {
     }
 }
 
-/// The values from which a random event is made. There are few of each, so that events refer to the
-/// same objects.
+/// The values from which a random event is made. The values have small ranges, so that several
+/// events refer to the same object.
 struct Draw {
     b: [u8; 6],
     h: u64,

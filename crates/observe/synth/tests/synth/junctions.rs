@@ -68,7 +68,7 @@ const SYNC: &str = "/f:sync(/out)";
 const NEXT: &str = "/g:subscription(/out)";
 
 #[test]
-fn a_node_that_takes_its_own_topics_is_a_plain_chain() {
+fn a_node_that_takes_its_own_topics_makes_a_chain_without_a_junction() {
     let mut s = System::new();
     let a = s.node("a", &[100], &[], &["/x1"]);
     let n = s.node("n", &[], &["/x1", "/x2", "/x3"], &["/x2", "/x3"]);

@@ -95,7 +95,7 @@ fn a_chain_is_followed_across_links() {
 }
 
 #[test]
-fn lost_and_doubled_items_are_counted() {
+fn lost_and_duplicated_items_of_a_link_are_counted() {
     // The first link loses item 1 and brings item 2 twice.
     let model = model(&drive([(0, 0), (2, 1), (2, 2), (3, 3)]).replace(
         // Item 2 is sent before it is received.

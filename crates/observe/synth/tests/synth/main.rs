@@ -67,8 +67,8 @@ fn model_of(trace: &str, options: SynthOptions) -> Model {
     model
 }
 
-/// Checks what holds for every model: shares add up, ids are sorted, and writing to a file and
-/// merging alone change nothing.
+/// Checks what must be true for every model: shares add up, ids are sorted, and the model does not
+/// change when it is written to a file or merged with nothing.
 fn check(model: &Model) {
     for chain in &model.chains {
         let f = &chain.figures;

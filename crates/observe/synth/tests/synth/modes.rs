@@ -112,7 +112,7 @@ fn check_drive(model: &Model) {
 }
 
 #[test]
-fn a_topic_switches_modes_in_turn() {
+fn messages_on_a_topic_begin_the_modes_of_a_list_in_turn() {
     let trace = drive("", &mark(44_999), &mark(75_000));
     check_drive(&modelled(&trace, &["town@0s..", "road,town@/mode"]));
 }
@@ -140,7 +140,7 @@ fn a_lifecycle_state_begins_a_mode() {
 }
 
 #[test]
-fn stated_times_begin_modes() {
+fn times_that_the_user_states_begin_modes() {
     let trace = drive("", "", "");
     let rules = ["road@43999us..74ms", "town@0s..43.999ms", "town@74ms.."];
     check_drive(&modelled(&trace, &rules));
@@ -183,7 +183,7 @@ fn the_modes_of_a_run_add_up_to_the_run() {
 }
 
 #[test]
-fn a_callback_that_did_not_run_in_a_mode_is_not_part_of_it() {
+fn the_model_of_a_mode_leaves_out_a_callback_that_did_not_run_in_it() {
     let trace = drive("", "", "");
     let model = modelled(&trace, &["still@68ms..77ms"]);
     let still = filter_mode(model, "still").unwrap();

@@ -50,7 +50,7 @@ fn hear(t: u64, items: &[(u64, u64)]) -> String {
 }
 
 #[test]
-fn a_callback_runs_from_the_first_trigger_of_the_guard_condition_to_the_last() {
+fn in_rclpy_a_callback_runs_from_the_first_trigger_of_the_guard_condition_to_the_last() {
     let mut parts = vec![PY.to_string(), EARS.to_string()];
     for i in 1..=10 {
         let t = 50_000 * i;
@@ -102,7 +102,7 @@ fn a_callback_runs_from_the_first_trigger_of_the_guard_condition_to_the_last() {
 }
 
 #[test]
-fn code_after_the_last_trigger_belongs_to_no_callback() {
+fn in_rclpy_code_after_the_last_trigger_belongs_to_no_callback() {
     // A script that alternates `spin_once` and a publication.
     let mut parts = vec![PY.to_string(), EARS.to_string()];
     for i in 1..=10 {

@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, VecDeque};
 type Stamp = u64;
 
 trait Policy {
-    /// Adds an item and returns the outputs that it completes, each with an item of each input.
     fn add(&mut self, input: usize, stamp: Stamp) -> Vec<Vec<Stamp>>;
 }
 
@@ -53,7 +52,6 @@ impl Policy for Exact {
     }
 }
 
-/// The policy `ApproximateTime` with its default age penalty and without bounds.
 struct Approximate {
     deques: Vec<VecDeque<Stamp>>,
     past: Vec<Vec<Stamp>>,
@@ -97,7 +95,6 @@ impl Approximate {
         }
     }
 
-    /// Returns the first and the last of some stamps, each as (index, stamp).
     fn bounds(times: &[Stamp]) -> ((usize, Stamp), (usize, Stamp)) {
         let (mut first, mut last) = ((0, times[0]), (0, times[0]));
         for (i, &t) in times.iter().enumerate().skip(1) {
@@ -161,7 +158,6 @@ impl Approximate {
         }
     }
 
-    /// Publishes the candidate if no later item can give a better one.
     fn prove(&mut self, out: &mut Vec<Vec<Stamp>>) {
         let aged = |later: Stamp, earlier: Stamp| (later as f64 - earlier as f64) * 1.1;
         let mut moves = vec![0; self.deques.len()];
@@ -226,18 +222,15 @@ struct Sensor {
     period_us: u64,
     phase_us: u64,
     jitter_us: u64,
-    /// The time from a sensor's publication to the callback of the synchroniser.
     transit_us: u64,
     transit_jitter_us: u64,
-    /// One of `loses` items is lost. 0 means that none is lost.
+    /// The sensor loses one of `loses` items. 0 means that it loses none.
     loses: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Seen {
-    /// The recording has the calls of the synchroniser.
     Calls,
-    /// The recording has no calls of the synchroniser, only the data flow.
     DataFlow,
 }
 
@@ -311,7 +304,8 @@ fn fuse(
     (s, latencies)
 }
 
-/// Returns the chains of a model whose mean latency is off by more than this share.
+/// Returns the chains of a model whose mean latency differs by more than `share` from the mean of
+/// the simulated latencies.
 fn wrong(m: &Model, latencies: &[Vec<u64>], share: f64) -> Vec<String> {
     let mut wrong = Vec::new();
     for (i, truth) in latencies.iter().enumerate() {
@@ -378,7 +372,6 @@ fn losing(mut sensors: Vec<Sensor>) -> Vec<Sensor> {
 
 const NUMBERS: [usize; 5] = [2, 3, 4, 6, 9];
 
-/// Returns sensors of several kinds, for an exact policy and for an approximate one.
 fn systems(n: usize) -> [Vec<(Vec<Sensor>, Chance)>; 2] {
     let with = |make: &dyn Fn(&mut Chance) -> Vec<Sensor>, seed: u64| {
         let mut chance = Chance(seed * 77 + n as u64);

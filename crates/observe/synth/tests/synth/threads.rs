@@ -141,8 +141,8 @@ fn new_threads_for_the_same_publication_are_one_vertex() {
     assert_eq!(worked.threads.len(), 1);
 }
 
-/// Returns the same rounds with threads that are created before the callback begins. No callback
-/// hands them anything.
+/// Returns the events of the same rounds, except that the threads are created before the callback
+/// begins. The callback therefore hands over no work.
 fn made_outside_of_callbacks(n: u64) -> String {
     let trace = rounds(n);
     let moved = trace.lines().map(|line| {

@@ -53,7 +53,7 @@ fn worst(model: &Model, id: &str) -> (u64, u64) {
 }
 
 #[test]
-fn a_watchdog_is_due_one_period_after_its_last_reset() {
+fn a_timer_used_as_a_watchdog_is_due_one_period_after_its_last_reset() {
     let mut parts = vec![NODE.to_string(), make(1_000, 0x50, 500)];
     // Messages come every 100 ms, with a pause of 800 ms after every fourth. The watchdog fires in
     // the pause.

@@ -52,7 +52,6 @@ impl From<bool> for Cell {
     }
 }
 
-/// Makes a cell of a name. An empty text stands for an unknown name.
 impl From<&str> for Cell {
     fn from(value: &str) -> Cell {
         match value {
@@ -104,8 +103,8 @@ impl Columns {
         }
     }
 
-    /// Adds a row, unless it belongs to a callback or chain that is not in the model. Returns true if the
-    /// part is full. The caller must then take it.
+    /// Adds a row, unless it belongs to a callback or chain that is not in the model. Returns true
+    /// if the part is full. The caller must then call [`take`](Columns::take).
     pub(crate) fn push(&mut self, row: &[Option<i64>], lookup: &Lookup) -> bool {
         debug_assert_eq!(self.columns.len(), row.len());
         let mut required = self.required.iter();

@@ -77,8 +77,8 @@ pub struct TableWritten {
 }
 
 /// The description of the recording and a progress function, for an export of tables.
+#[allow(missing_docs)] // the names say what they are
 pub struct TableOptions<'a> {
-    /// The description of the recording, which is written to the table `runs`.
     pub run: Run,
     /// A function that is called from time to time with the number of events so far.
     pub progress: &'a mut dyn FnMut(u64),
@@ -149,8 +149,8 @@ fn file_name(run: &str) -> String {
     }
 }
 
-/// Opens a temporary file for each table and calls `body` with the files. If `body` returns true, all files
-/// get their names. The file of the last table gets its name at the end.
+/// Opens a temporary file for each table and calls `body` with the files. If `body` returns true,
+/// all files get their final names. The file of the last table gets its name last.
 fn in_files(
     directory: &Path,
     name: &str,
@@ -217,7 +217,6 @@ enum Rows {
     /// The rows have no names, so each part is written as soon as it is full.
     Ready(Columns),
     Waiting(Spool),
-    /// The rows are made from the model at the end.
     Last,
 }
 
@@ -363,7 +362,6 @@ fn read<W: Write>(
     Ok((wanted, known(reader, tables.lookup, pass, system)))
 }
 
-/// Passes the rows of all events to `take`.
 fn rows_of(
     reader: &mut Reader,
     take: &mut impl Take,
@@ -448,7 +446,8 @@ fn chains(
     found.collect()
 }
 
-/// Reports whether an item's row shows a loss that a later event disproved. Takes that loss off `recovered`.
+/// Returns whether an item's row shows a loss that a later event disproved. Removes this loss from
+/// `recovered`.
 fn is_recovered(row: &[Option<i64>], recovered: &mut FxHashMap<Recovered, u64>) -> bool {
     let value = |column: usize| row.get(column).copied().flatten().unwrap_or(-1);
     let [topic, from, to, time, fate] = [0, 1, 2, 3, 7].map(value);

@@ -209,7 +209,8 @@ fn execution_row(seen: &ExecutionSeen) -> [Option<i64>; 19] {
     ]
 }
 
-/// Returns the number of a fate, or `None` for a fate that takes back an earlier one.
+/// Returns the number that stands for an item's fate in a row. Returns `None` for a fate that
+/// revokes an earlier one.
 fn fate(fate: Fate) -> Option<i64> {
     match fate {
         Fate::Taken { .. } => Some(0),

@@ -15,8 +15,9 @@ use std::io::Write;
 /// The number of rows in a group of a Parquet file. The writer keeps one group in memory.
 const GROUP_ROWS: usize = 1 << 17;
 
-/// The maximum number of bytes in a page. Each column of a group fits one page. Where the bytes of numbers are
-/// split into streams, each stream is then one block of zstd, and zstd chooses a code for each block.
+/// The maximum number of bytes in a page of a Parquet file. Each column of a group fits one page.
+/// If the bytes of numbers are split into streams, each stream is then one block of zstd, and zstd
+/// chooses a code for each block.
 const PAGE_BYTES: usize = GROUP_ROWS * 16;
 
 pub(crate) struct Sink<W: Write> {

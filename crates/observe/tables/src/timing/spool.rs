@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_come_back_as_they_were_added() {
+    fn a_temporary_file_returns_rows_in_the_order_in_which_they_were_added() {
         let rows: Vec<[Option<i64>; 3]> = (0..40_000)
             .map(|i: i64| match i % 5 {
                 0 => [Some(i64::MIN), None, Some(i64::MAX)],

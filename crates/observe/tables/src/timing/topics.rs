@@ -73,8 +73,8 @@ const REST: usize = 4;
 
 type Row = [Option<i64>; WIDTH];
 
-/// The time in ns for which a message waits for messages of earlier times. An execution is cut into
-/// stretches within this time.
+/// The time in ns for which a message is kept back, so that messages with earlier times can come
+/// before it. onbeat cuts an execution into stretches within this time.
 const WINDOW_NS: i64 = 64_000_000_000;
 
 /// An execution of a chain whose stretches are still missing.
@@ -273,7 +273,7 @@ fn latency_schema() -> Value {
     let latency = "Time from the start of the first callback to the end of the last one";
     properties.insert("latency_ms".into(), number(latency));
     let age =
-        "Age of the data at the end of the last callback, also if an earlier execution used it";
+        "Age of the data at the end of the last callback, even if an earlier execution already used the data";
     properties.insert("age_ms".into(), number(age));
     for kind in KINDS {
         let text = "Sum of the stretches of this kind";

@@ -17,7 +17,8 @@ pub struct Decoder {
     stamps: RecentStamps,
     offset_ns: i64,
     time_ns: u64,
-    /// The total length of the names that the block's events refer to. A name counts once for each reference.
+    /// The total length in bytes of the names that events of the current block refer to. A name
+    /// counts once for each reference.
     name_bytes: usize,
 }
 
@@ -103,7 +104,7 @@ impl Decoder {
             Ok(code) => table::get(code, self)?,
             Err(_) => None,
         };
-        let kind = kind.ok_or(BlockError::Content("unknown kind of event"))?;
+        let kind = kind.ok_or(BlockError::Content("an event has an unknown kind"))?;
         if let EventKind::ClockOffset {
             realtime_minus_monotonic_ns,
         } = kind
@@ -458,7 +459,7 @@ mod tests {
             "a CPU number is too large"
         );
         assert_eq!(with(Column::Kind, &[250]), "a column ends too early");
-        assert_eq!(with(Column::Kind, &[120]), "unknown kind of event");
+        assert_eq!(with(Column::Kind, &[120]), "an event has an unknown kind");
         assert_eq!(with(Column::Names, &[1, 0xFF]), "a name is not UTF-8");
         assert_eq!(with(Column::Names, &[3, b'a']), "a column ends too early");
         let take = table::by_name("take").expect("a kind").code;

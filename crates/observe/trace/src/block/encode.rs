@@ -52,7 +52,7 @@ impl Dictionaries {
 }
 
 impl Encoder {
-    /// Creates an encoder that compresses with this zstd level.
+    /// Creates an encoder that compresses with zstd at this level.
     pub fn new(level: i32) -> Encoder {
         Encoder {
             columns: Default::default(),

@@ -19,8 +19,8 @@ pub const HEADER_LEN: usize = 48;
 pub const MAX_BODY: usize = 64 << 20;
 /// The largest number of events in a block. A header that announces more counts as damaged.
 pub const MAX_EVENTS: usize = 1 << 20;
-/// The limit in bytes for the sum of the columns' lengths, and for the names that the events of a block refer
-/// to.
+/// The maximum total length of a block's columns before compression, in bytes. The same limit
+/// applies to the names that the events of a block refer to.
 const MAX_RAW: usize = 64 << 20;
 /// The largest length of a name, in bytes. The encoder cuts longer names.
 pub const MAX_NAME: usize = 64 << 10;
@@ -44,8 +44,8 @@ enum Column {
     Thread,
     Kind,
     Time,
-    /// An entry for each source time stamp: missing, new, or repeated. A repeated stamp is stored as the
-    /// number of stamps that were new since this one was new.
+    /// An entry for each source time stamp: whether it is missing, new, or equal to an earlier one.
+    /// For an equal stamp, the entry is the number of new stamps since then.
     Stamp,
     NewStamp,
     Handle,
@@ -93,7 +93,7 @@ pub struct BlockHeader {
 }
 
 impl BlockHeader {
-    /// Encodes the header as it stands in the file, with a checksum of the header.
+    /// Encodes the header in its stored form, which includes a checksum of the header.
     pub fn to_bytes(&self) -> [u8; HEADER_LEN] {
         let mut out = [0; HEADER_LEN];
         out[0..8].copy_from_slice(&MAGIC);

@@ -23,8 +23,8 @@ impl RecentStamps {
         self.count += 1;
     }
 
-    /// Returns the number of new stamps since `stamp` was new, or `None` if it is forgotten. The latest stamp
-    /// has distance 0.
+    /// Returns the number of different stamps that came after `stamp`, so 0 for the latest one.
+    /// Returns `None` if `stamp` is no longer remembered.
     #[inline]
     pub(super) fn distance(&self, stamp: i64) -> Option<usize> {
         (0..self.count.min(RECENT))

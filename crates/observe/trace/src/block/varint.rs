@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn varints_survive_encoding_and_decoding() {
+    fn varints_are_decoded_to_the_encoded_values() {
         for v in [0, 1, 0x7F, 0x80, 0x3FFF, 0x4000, 1 << 63, u64::MAX] {
             let mut bytes = Vec::new();
             put(&mut bytes, v);

@@ -13,8 +13,8 @@ use std::rc::Rc;
 
 const START_NS: u64 = 1_000_000 * MS;
 const PERIOD_NS: u64 = 100 * MS;
-/// The distance in ns between the sources of neighbouring columns. A message passes all layers within this
-/// time, so that the order of arrivals never changes.
+/// The distance in ns between the sources of neighbouring columns of the graph. It is longer than a
+/// message's way through all layers, so the order of arrivals never changes.
 const PHASE_NS: u64 = 3 * MS;
 
 const NODE: u64 = 0x1000;

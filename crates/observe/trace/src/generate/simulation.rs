@@ -18,7 +18,6 @@ pub(super) struct Work {
     source_ns: i64,
     /// The node of the client, if the item is a request or a response.
     client: usize,
-    /// The number of the request, if the item is a request or a response.
     sequence: i64,
 }
 
@@ -69,7 +68,6 @@ pub(super) struct Simulation {
     nodes: Vec<Node>,
     running: [Option<usize>; CPUS],
     ready: [VecDeque<usize>; CPUS],
-    /// The thread that ran last on each CPU.
     last: [u32; CPUS],
 }
 
@@ -313,8 +311,8 @@ impl Simulation {
         t
     }
 
-    /// Adds the event of a callback's start or end. This is the event `exact` in rclcpp, and the trigger of a
-    /// guard condition in rclpy.
+    /// Adds the event of the start or end of a callback. For a node of rclcpp this is the event
+    /// `exact`, for a node of rclpy it is a trigger of a guard condition.
     fn bracket(&mut self, t: u64, node: usize, spec: &Spec, exact: EventKind) {
         let rclcpp = NODES[node].1;
         let guard = handle(node, GUARD, 0);

@@ -15,7 +15,7 @@ pub(super) struct Blocks<R> {
     position: u64,
     length: u64,
     body: Vec<u8>,
-    /// The block numbers continue the numbers of the previous file. False for init.obt.
+    /// The numbers of the blocks continue those of the previous file. False for the file init.obt.
     numbered: bool,
 }
 

@@ -14,7 +14,8 @@ pub struct Events<'a> {
     decoder: Decoder,
     expected: Sequence,
     current: std::vec::IntoIter<Event>,
-    /// The events of the next block. Late events among them belong before some of `current`.
+    /// The events of the next block. They are read in advance, because late events among them
+    /// belong before some events of `current`.
     ahead: Vec<Event>,
     latest_ns: u64,
 }
@@ -36,7 +37,8 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// Fills `current` with the next events, as many as the next block has. Returns false at the end.
+    /// Fills `current` with the next events of the trace, as many as one block contains. Returns
+    /// false at the end of the trace.
     #[cold]
     fn advance(&mut self) -> bool {
         if self.ahead.is_empty() {

@@ -33,7 +33,7 @@ impl Files {
             paths.push(init);
         } else if segments.first().is_some_and(|(number, _)| *number > 0) {
             warnings.push(format!(
-                "{}: the first segments and init.obt are missing; names may be unknown",
+                "{}: the first segments and init.obt are missing; names of nodes and topics may be unknown",
                 dir.display()
             ));
         }

@@ -25,7 +25,7 @@ pub(super) struct Sequence {
 }
 
 impl Sequence {
-    /// Notes that block `number` is valid, and counts the blocks missing before it.
+    /// Records that block `number` is valid, and counts the missing blocks before it.
     pub(super) fn saw(&mut self, number: u64, log: &mut Log<'_>) {
         let missing = number.saturating_sub(self.next.unwrap_or(number));
         let more = missing.saturating_sub(self.counted);

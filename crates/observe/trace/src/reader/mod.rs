@@ -40,7 +40,6 @@ pub enum TraceReadError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReadStats {
     pub events: u64,
-    /// The number of blocks that were decoded without a fault.
     pub blocks: u64,
     /// The number of blocks that are damaged or missing. Their events were not returned.
     pub damaged_blocks: u64,
@@ -92,7 +91,7 @@ impl Reader {
             || files.paths.iter().any(|f| first_block(f).is_some());
         if !is_trace {
             let reason = match files.paths.is_empty() {
-                true => "the directory holds no segments and no readable manifest",
+                true => "the directory contains neither segments nor a readable manifest",
                 false => "it contains no data in onbeat's format",
             };
             return Err(TraceReadError::NotATrace { path, reason });
@@ -113,7 +112,7 @@ impl Reader {
             stored.unwrap_or_else(|| stored::recovered(&path, first.as_ref(), &files.paths));
         if is_dir && manifest.state == State::Recording {
             warnings.push(
-                "the recording did not end properly, or is still running; the manifest has the counts of its last update"
+                "the recording did not end properly, or is still running; the counts in the manifest are those of its last update"
                     .into(),
             );
         }
@@ -139,8 +138,8 @@ impl Reader {
         &self.path
     }
 
-    /// Returns the recording's manifest. If the manifest file is lost, only the id and the start are known,
-    /// from the headers of the segments.
+    /// Returns the recording's manifest. If the manifest file is lost, it contains only the id and
+    /// the start, which are read from the headers of the segments.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
@@ -151,7 +150,7 @@ impl Reader {
         &self.warnings
     }
 
-    /// Returns the counters of the latest pass over the events.
+    /// Returns the counters of the latest pass over the events of the trace.
     pub fn stats(&self) -> ReadStats {
         self.stats
     }
@@ -167,7 +166,8 @@ impl Reader {
         self.from_start
     }
 
-    /// Returns all events in order of time. Begins new warnings and counters for this pass.
+    /// Returns an iterator over all events in order of time. Resets the warnings and counters for
+    /// this pass.
     pub fn events(&mut self) -> Events<'_> {
         self.warnings.truncate(self.open_warnings);
         self.stats = ReadStats::default();

@@ -18,7 +18,8 @@ pub enum TraceCreateError {
 }
 
 impl TraceCreateError {
-    /// Converts the error of opening `dir`. If the directory contains a trace, the result says so.
+    /// Converts the error of opening `dir`. Returns [`TraceCreateError::Exists`] if the directory
+    /// contains a trace.
     pub fn refused(dir: &Path, error: MakeError) -> TraceCreateError {
         let segments = || segment::list(dir).is_ok_and(|found| !found.is_empty());
         let has_trace = || dir.join(manifest::FILE).exists() || segments();

@@ -129,8 +129,10 @@ impl Writer {
         segment::id_text(&self.id)
     }
 
-    /// Adds an event. Events should come in order of time. The writer counts late events and sorts
-    /// them within the block that it collects. A reader also sorts them into the block before.
+    /// Adds an event. Events should come in order of time.
+    ///
+    /// The writer counts late events, and sorts them within the current block. A reader also sorts
+    /// them into the previous block.
     pub fn push(&mut self, event: &Event) -> Result<(), TraceWriteError> {
         if event.time_ns < self.pending.latest_ns {
             self.written.out_of_order += 1;

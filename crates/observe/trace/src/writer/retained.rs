@@ -19,7 +19,8 @@ impl Retained {
         retained.extend(events.iter().filter(|e| table::is_state(&e.kind)).cloned());
     }
 
-    /// Keeps the noted events of a deleted segment, except the events of ended threads and processes.
+    /// Takes over the initialisation events of a deleted segment. Drops those of ended threads and
+    /// processes and of destroyed objects.
     pub(super) fn take_over(&mut self, events: Vec<Event>) {
         for event in events {
             match event.kind {
@@ -47,8 +48,8 @@ impl Retained {
     }
 }
 
-/// Keeps only the latest event about each object. A program that makes a timer for each wait describes
-/// millions of timers at few addresses.
+/// Returns only the latest event about each object. Otherwise, the events of a program that creates
+/// a timer for each wait would fill the memory.
 fn latest_per_subject(events: Vec<Event>) -> Vec<Event> {
     let mut seen = HashSet::new();
     let mut kept: Vec<Event> = events

@@ -52,7 +52,7 @@ pub fn caret(model: &Model) -> String {
         .filter(|c| c.kind != CallbackType::Sync && !is_known(c));
     let mut out = format!(
         "# Made by onbeat. Executors and callback groups are assumed: one per node.\n\
-         # Left out, since CARET has no words for them: {} service and client callbacks, tasks and threads.\n",
+         # Left out, because CARET does not support them: {} service and client callbacks, tasks and threads.\n",
         left_out.count()
     );
     named_paths(&mut out, model);
@@ -203,7 +203,7 @@ fn write_node(out: &mut String, model: &Model, name: &str, all: &[&Callback]) {
 struct Node<'a> {
     model: &'a Model,
     all: &'a [&'a Callback],
-    /// The node's callbacks whose types CARET supports.
+    /// The callbacks of the node that have a type which CARET supports.
     callbacks: Vec<&'a Callback>,
 }
 
@@ -296,8 +296,8 @@ impl<'a> Node<'a> {
         (publishes, contexts.into_iter().map(context).collect())
     }
 
-    /// Returns the callbacks that publish the topics of `c`. For a synchroniser, these are the
-    /// callbacks that feed it.
+    /// Returns the ids of the callbacks that publish the output of `c`: `c` itself or, for a
+    /// synchroniser, the callbacks that feed it. The second value is CARET's context of messages.
     fn feeding(&self, c: &'a Callback) -> (Vec<&'a str>, Context) {
         if c.kind != CallbackType::Sync {
             return (vec![&c.id], Context::Chain);
@@ -319,9 +319,10 @@ fn published((topic, ids): (&str, BTreeSet<&str>)) -> String {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Context {
-    /// The callback that takes the message also publishes.
+    /// CARET's `callback_chain`: the callback that takes a message also publishes.
     Chain,
-    /// A synchroniser publishes, with the latest messages.
+    /// CARET's `use_latest_message`: a synchroniser publishes with the latest message of each
+    /// input.
     Latest,
 }
 

@@ -9,8 +9,9 @@ use onbeat_synth::{Synth, SynthOptions};
 use onbeat_trace::Event;
 use std::io::{self, Write};
 
-/// Writes a table with a line per execution, in the order in which executions end. A first pass
-/// over the same events must find the callbacks' ids, see [`super::perfetto::names`].
+/// Writes a table with a line per execution, in the order in which executions end. The caller must
+/// first find the ids of the callbacks in a pass over the same events, see
+/// [`super::perfetto::names`].
 pub struct Executions<W: Write> {
     out: W,
     names: Names,

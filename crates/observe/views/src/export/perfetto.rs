@@ -23,8 +23,8 @@ const CHAINS_PID: u32 = CPUS + 1;
 pub struct Names(Vec<Option<String>>);
 
 impl Names {
-    /// Creates a value from the ids of callbacks, in the order of their numbers. `None` stands for
-    /// a callback that the model leaves out.
+    /// Creates the names from the ids of callbacks, in the order of their numbers. `None` stands
+    /// for a callback that the model leaves out.
     pub fn new(ids: Vec<Option<String>>) -> Names {
         Names(ids)
     }
@@ -45,19 +45,19 @@ pub fn names(run: Run, events: impl Iterator<Item = Event>) -> Names {
 }
 
 /// A slice that the caller adds to a track of the timeline.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy)]
 pub struct Slice<'a> {
     /// The number of the track, as given to [`Timeline::track`].
     pub track: u32,
     /// The category by which Perfetto can filter slices.
     pub category: &'static str,
-    /// The name that Perfetto shows on the slice. It is untrusted.
+    /// The name that Perfetto shows on the slice. The name is untrusted text.
     pub name: &'a str,
     /// The start of the slice in ns (CLOCK_MONOTONIC).
     pub begin_ns: u64,
-    /// The time from the slice's start to its end, in ns.
     pub ns: u64,
-    /// The details that Perfetto shows for the slice, each with a name and a text. They are
+    /// The details that Perfetto shows for the slice, each with a name and a text. The texts are
     /// untrusted.
     pub args: &'a [(&'static str, String)],
 }
@@ -164,7 +164,7 @@ impl<W: Write> Timeline<W> {
                 let at = self.at(event.time_ns);
                 self.write(format_args!(
                     "{{\"ph\":\"i\",\"s\":\"t\",\"name\":{},\"pid\":{CPUS},\"tid\":{},\"ts\":{at}}}",
-                    text(&format!("the host took {:.3} ms", *stolen_ns as f64 / 1e6)),
+                    text(&format!("the host had the CPU for {:.3} ms", *stolen_ns as f64 / 1e6)),
                     event.cpu
                 ))?;
             }

@@ -124,8 +124,8 @@ fn edge_title(edge: &Edge) -> String {
     text
 }
 
-/// Escapes the text of a `title` element. Keeps the caller's line ends, and escapes those within
-/// names.
+/// Escapes the text of a `title` element. Keeps the line ends that the caller has put in, and
+/// escapes line ends within names.
 fn title(text: &str) -> String {
     text.lines().map(xml).collect::<Vec<_>>().join("\n")
 }
@@ -180,7 +180,7 @@ fn draw_net(out: &mut String, model: &Model, net: &Net) {
     out.push_str("</g>\n");
 }
 
-/// Returns the end of a generated path: the x of its final `H`, and its last height.
+/// Returns the end of a path that onbeat has generated: x and y after its last `H` command.
 fn end_of(path: &str) -> Option<(f64, f64)> {
     let (before, x) = path.rsplit_once('H')?;
     let y = before.rsplit(' ').next()?;

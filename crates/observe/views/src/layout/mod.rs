@@ -66,18 +66,19 @@ pub struct CallbackBox {
     pub junction: Option<JunctionKind>,
 }
 
-/// One line of a net in the drawing.
+/// One line of a [`Net`] in the drawing.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone)]
 pub struct Wire {
     /// The edges that the line shows, as indices in [`Model::edges`].
     pub edges: Vec<usize>,
     /// The course of the line, as the `d` attribute of an SVG path.
     pub path: String,
-    /// Whether the line ends with an arrow head.
     pub arrow: bool,
 }
 
 /// All lines in the drawing that leave one callback for one topic.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone)]
 pub struct Net {
     /// The index of the publishing callback in [`Model::callbacks`].
@@ -91,11 +92,10 @@ pub struct Net {
     pub label: Option<(f64, f64)>,
     /// The width, in pixels, that the label must not exceed.
     pub label_width: f64,
-    /// The lines from the publishing callback to the callbacks that take the topic.
     pub wires: Vec<Wire>,
 }
 
-/// The positions of all boxes, lines and labels of a drawing, and its size in pixels.
+/// A drawing of a model: its size in pixels, and the positions of all boxes, lines and labels.
 #[derive(Debug, Clone, Default)]
 #[allow(missing_docs)]
 pub struct Layout {
@@ -103,7 +103,6 @@ pub struct Layout {
     pub height: f64,
     pub nodes: Vec<NodeBox>,
     pub callbacks: Vec<CallbackBox>,
-    /// The lines between the callbacks, grouped by publishing callback and topic.
     pub nets: Vec<Net>,
 }
 

@@ -5,8 +5,8 @@ use super::plan::{Item, Plan, Port};
 /// The cost of a pixel of the drawing's height. A pixel of a wire's length costs 1.
 const HEIGHT_COST: f64 = 3.0;
 
-/// The number of steps that each of the two searches for a good order may take, so that large
-/// graphs are fast.
+/// The maximum number of steps for each of the two searches for a good order of boxes. It limits
+/// the time for large graphs.
 const SEARCH_BUDGET: usize = 20_000_000;
 
 #[derive(Clone)]
@@ -83,8 +83,8 @@ impl Plan<'_> {
         }
     }
 
-    /// Returns a better placement in which one item has moved up or down, if there is one. Each try
-    /// reduces `left` by one.
+    /// Returns a better placement in which the item at `from` has moved up or down. Returns `None`
+    /// if there is none. Reduces `left` by one for each try.
     fn move_item(
         &self,
         items: &[Item],
@@ -158,8 +158,8 @@ impl Plan<'_> {
         crossings as f64 * 60.0 + length + HEIGHT_COST * (bottom - top)
     }
 
-    /// Returns the wires in the channel behind each rank, and the sum of the vertical lengths of
-    /// all wires.
+    /// Returns the wires in the channel (the space) to the right of each rank, and the sum of the
+    /// vertical lengths of all wires.
     fn wires(&self, tops: &[f64]) -> (Vec<Vec<Crosser>>, f64) {
         let y = |p: Port| {
             let (i, o) = self.place(p);
@@ -198,8 +198,8 @@ impl Plan<'_> {
         (channels, length)
     }
 
-    /// Estimates the number of steps for one try of an order. The estimate uses the numbers of
-    /// wires, of boxes, and of pairs of wires between two ranks.
+    /// Estimates the number of steps to evaluate one order of the boxes, from the numbers of wires,
+    /// of boxes, and of pairs of wires between two ranks.
     fn work(&self) -> usize {
         let items = self.items();
         let spans: usize = items

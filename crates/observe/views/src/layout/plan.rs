@@ -5,7 +5,7 @@ use super::{CALLBACK_GAP, CALLBACK_HEIGHT, LABEL_STEP, PAD, SYNC_SIZE, TITLE_HEI
 use onbeat_document::schema::{CallbackType, Model};
 use std::collections::{BTreeMap, HashMap};
 
-/// An item that takes vertical space in a rank: a node's box, or the track of a net.
+/// An item that takes vertical space in a rank: the box of a node, or the track of a net.
 #[derive(Clone)]
 pub(super) enum Item {
     Cluster(usize),
@@ -16,7 +16,8 @@ pub(super) struct Cluster {
     pub(super) name: String,
     pub(super) first: usize,
     pub(super) last: usize,
-    /// The callbacks of each rank from `first` on, from top to bottom.
+    /// The callbacks in each of the cluster's ranks, beginning with rank `first`. Each list is
+    /// ordered from top to bottom.
     pub(super) columns: Vec<Vec<usize>>,
 }
 

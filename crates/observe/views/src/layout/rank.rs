@@ -34,8 +34,8 @@ enum Visit {
     Done,
 }
 
-/// Marks the lines that close a loop. A line closes one if it leads to a callback on the current
-/// path of a depth-first search from the sources.
+/// Marks the lines that close a loop. Such a line leads to a callback that is on the current path
+/// of a depth-first search from the sources.
 fn mark_loops(model: &Model, lines: &mut [Line]) {
     let n = model.callbacks.len();
     let mut out: Vec<Vec<usize>> = vec![Vec::new(); n];
@@ -136,8 +136,8 @@ impl<'a> Ranking<'a> {
         self.last = self.rank.iter().copied().max().unwrap_or(0);
     }
 
-    /// Moves callbacks to other ranks between their neighbours. Returns false if no move was
-    /// better.
+    /// Moves each callback to its best rank between its neighbours. Returns false if no callback
+    /// has moved.
     fn shorten(&mut self) -> bool {
         let mut moved = false;
         for v in 0..self.rank.len() {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_callback_is_drawn_beside_its_reader_if_there_is_space() {
+    fn a_callback_is_drawn_beside_the_callback_that_takes_its_topic_if_there_is_space() {
         // The lines are 0 -> 1 -> 2, and 3 -> 2. Source 3 moves right before its reader.
         let mut ranking = Ranking::new(4, &[line(0, 1), line(1, 2), line(3, 2)], &[0, 1, 2, 3]);
         ranking.set_longest_paths();

@@ -21,7 +21,7 @@ impl Plan<'_> {
         tops
     }
 
-    /// Returns the top that would be best for each item, given the tops of the others.
+    /// Returns the best top edge for each item, given the top edges of the other items.
     pub(super) fn wishes(&self, tops: &[f64]) -> Vec<f64> {
         let mut sum = vec![(0.0, 0.0); tops.len()];
         for &(a, b, weight) in &self.pulls {
@@ -42,9 +42,9 @@ impl Plan<'_> {
             .collect()
     }
 
-    /// Returns the tops that are closest to the wished tops and keep the order and the distances of
-    /// the items. The result is the mean of a downward and an upward solution, which both keep
-    /// order and distances.
+    /// Returns the top edges that are close to the wished ones and keep the order and the distances
+    /// of the items. The result is the mean of a solution from top to bottom and one from bottom to
+    /// top, which both keep them.
     pub(super) fn resolve(&self, items: &[Item], order: &[usize], wished: &[f64]) -> Vec<f64> {
         let gap = |a: bool, b: bool| match (a, b) {
             (true, true) => 20.0,

@@ -50,7 +50,12 @@ pub(super) fn coverage(out: &mut String, model: &Model, recordings: &[Manifest])
     list(out, head, &unseen, "No known gaps.");
     let assumed = model.assumptions.iter().map(String::as_str).collect();
     let head = "Assumptions of the model";
-    list(out, head, &assumed, "No assumptions: every edge was seen.");
+    list(
+        out,
+        head,
+        &assumed,
+        "No assumptions: the recording shows every edge.",
+    );
     let lost: Vec<String> = losses(model)
         .iter()
         .map(|(kind, n)| format!("{} events of {kind}", grouped(*n)))

@@ -5,8 +5,8 @@ use onbeat_document::schema::{EndToEnd, Model};
 use onbeat_document::text::{shorten, xml};
 use std::fmt::Write as _;
 
-/// Writes a table of the pairs of source and sink that several paths connect. A pair with one path
-/// has the times of its chain.
+/// Writes a table of the times between each source and sink that several paths connect. Leaves out
+/// pairs with one path, because their times are those of the chain.
 pub(super) fn ends(out: &mut String, model: &Model) {
     let several = model.end_to_end.iter().filter(|e| e.paths != Some(1));
     let mut several: Vec<&EndToEnd> = several.collect();

@@ -79,7 +79,8 @@ fn pick(out: &mut String, model: &Model) {
     out.push_str("</fieldset>\n");
 }
 
-/// Returns CSS rules that highlight the chain that the reader picks in the graph, without a script.
+/// Returns the CSS rules that highlight a chain in the graph when the reader picks it. They work
+/// without a script.
 pub(super) fn pick_style(model: &Model) -> String {
     let mut css = String::new();
     if model.chains.is_empty() {

@@ -29,13 +29,12 @@ pub enum ProcessNames {
     CommandLines,
 }
 
-/// The recordings from which a model was made, as far as the user named them, and the form in which
-/// the report shows them.
+/// The recordings from which a model was made, and how the report shows them. Without recordings,
+/// all lists are empty.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Recordings<'a> {
-    /// The manifests of the recorded traces, one for each trace.
     pub manifests: &'a [Manifest],
-    /// The form in which the report names the recorded processes.
     pub process_names: ProcessNames,
     /// The ids of chains, each with a sentence about what its late executions have in common. The
     /// sentences are untrusted.
@@ -49,7 +48,8 @@ pub use charts::pair;
 /// The CSS rules that all pages share.
 pub const STYLE: &str = include_str!("style.css");
 
-/// Begins an HTML page with a title, the `kind` of page that it shows, and its own CSS rules.
+/// Begins an HTML page with a title and its own CSS rules. `kind` is the word for the page in its
+/// title, for example `report`.
 pub fn begin(out: &mut String, title: &str, kind: &str, style: &str) {
     let title = xml(&shorten(title, 200));
     // The page must not load anything or run a script, even if the text contains markup.

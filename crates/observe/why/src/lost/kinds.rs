@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// The way in which an item was lost.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LossKind {
@@ -10,13 +10,11 @@ pub enum LossKind {
     Overwritten,
     /// The middleware did not connect publisher and subscription, because their QoS does not match.
     Refused,
-    /// A synchroniser joined a later item of the same topic.
     PassedOver,
     /// The subscription took the item, and no callback ran on it.
     Read,
     /// The subscription ended, or emptied its history, before it took the item.
     SubscriptionEnded,
-    /// The item had not been taken when the recording ended.
     RecordingEnded,
     /// The recording does not show the cause. A [`LossReason`] says why.
     Unknown,
@@ -30,35 +28,34 @@ impl LossKind {
             LossKind::Refused => "refused by QoS",
             LossKind::PassedOver => "passed over by the synchroniser",
             LossKind::Read => "taken without a callback",
-            LossKind::SubscriptionEnded => "left when the subscription ended",
-            LossKind::RecordingEnded => "not taken at the end",
+            LossKind::SubscriptionEnded => "not taken before the subscription ended",
+            LossKind::RecordingEnded => "not taken before the recording ended",
             LossKind::Unknown => "unknown",
         }
     }
 }
 
 /// The reason why the recording does not show the cause of a loss.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LossReason {
-    /// The recorder lost events at the time of the loss.
     LostEvents,
     /// The item was published before the subscription took its first item of this publisher.
     BeforeFirstTake,
     /// The subscription took no item of this publisher in the whole recording.
     NeverTaken,
-    /// The publisher ended, and the item was never taken.
     PublisherEnded,
-    /// The history had room. One side asks for best effort, so the middleware does not repeat
-    /// items.
+    /// The subscription's history had room. Publisher or subscription asks for best effort, so the
+    /// middleware does not repeat items.
     BestEffort,
-    /// The history had room, and both sides ask for reliable delivery.
+    /// The subscription's history had room, and both sides ask for reliable delivery.
     Reliable,
-    /// The history had room, but the publisher limits for how long its items are valid.
+    /// The subscription's history had room. The publisher limits for how long its items are valid
+    /// (lifespan).
     Lifespan,
-    /// The depth of the subscription's history is not recorded.
     DepthUnknown,
-    /// The QoS of one side is not recorded.
+    /// The QoS of the publisher or of the subscription is not recorded.
     QosUnknown,
 }
 
@@ -68,7 +65,7 @@ impl LossReason {
         match self {
             LossReason::LostEvents => "the recorder lost events at this time",
             LossReason::BeforeFirstTake => {
-                "before the subscription's first take, so perhaps not connected yet"
+                "published before the subscription's first take, so perhaps the two were not connected yet"
             }
             LossReason::NeverTaken => "the subscription took no item of this publisher",
             LossReason::PublisherEnded => "the publisher ended before the item was taken",
@@ -92,7 +89,6 @@ impl LossReason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RequestKind {
-    /// The client took the response.
     Answered,
     /// The client took the response later than the limit.
     Late,
@@ -100,11 +96,10 @@ pub enum RequestKind {
     NotExecuted,
     /// A callback ran on the request, and the service sent no response.
     NoResponse,
-    /// The service sent a response that the client did not take.
     ResponseNotTaken,
-    /// The recording ended before the outcome was known.
     RecordingEnded,
-    /// The outcome is unknown: events were lost, or the client of executed requests is unknown.
+    /// The outcome is unknown, because events were lost, or because the service executed requests
+    /// of unknown clients.
     Unknown,
 }
 

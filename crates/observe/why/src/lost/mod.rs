@@ -47,10 +47,8 @@ struct OfItem {
 pub struct Lost {
     synth: Synth,
     follow: Follow<OfItem>,
-    /// Outcomes of items that a later event can still change.
     waiting: VecDeque<ItemOutcome>,
     sums: Sums,
-    /// The process and the thread that last ran each callback.
     threads: FxHashMap<u32, (u32, u32)>,
     lossy: Vec<(u64, u64)>,
     now: u64,

@@ -21,9 +21,9 @@ pub struct Losses {
 }
 
 /// The items of a topic on their way to one subscription or synchroniser.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Serialize)]
 pub struct TopicLosses {
-    /// The full name of the topic.
     pub topic: String,
     /// The id of the subscription's callback, or of the synchroniser.
     pub to: String,
@@ -33,24 +33,22 @@ pub struct TopicLosses {
     pub published: u64,
     /// The number of items on which the callback ran, or that the synchroniser joined.
     pub executed: u64,
-    /// The causes why the other items were not executed, the most frequent first.
     pub causes: Vec<Cause>,
-    /// The longest bursts, the longest first.
+    /// The bursts with the most lost items, the longest first.
     pub bursts: Vec<Burst>,
 }
 
 /// Items that were lost one after another, without an executed one between them.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Burst {
     /// The instant at which the first item was published, CLOCK_MONOTONIC.
     pub start_ns: u64,
-    /// The instant at which the last item was published, CLOCK_MONOTONIC.
     pub end_ns: u64,
-    /// The number of lost items in the burst.
     pub count: u64,
 }
 
-/// A cause because of which items of a topic were not executed, with the number of these items.
+/// A cause of lost items of a topic, with the number of these items.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Cause {
@@ -69,8 +67,8 @@ pub struct Cause {
     /// The reason why the cause is unknown. Set only for unknown causes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<LossReason>,
-    /// The states in which the subscription's thread spent most of the time until later items had
-    /// taken an item's place. The most frequent state comes first. Set only for overwritten items.
+    /// The states in which the subscription's thread spent most of the time until later items
+    /// replaced an item. The most frequent state comes first. Set only for overwritten items.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub meanwhile: Vec<Meanwhile>,
 }
@@ -86,16 +84,16 @@ fn setting<S: serde::Serializer>(of: &Option<Setting>, serializer: S) -> Result<
 }
 
 /// The state in which the subscription's thread spent most of the time while items waited.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Meanwhile {
-    /// The kind of state, such as running a callback or waiting for a CPU.
     pub kind: Kind,
     /// The callback, thread or mutex owner that caused the state. `None` if there is none or it is
     /// unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<Culprit>,
-    /// The state that the culprit was in for at least half of the time. `None` if the culprit
-    /// simply ran.
+    /// The state that the culprit was in for at least half of the time. `None` if the culprit ran
+    /// on a CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub during: Option<During>,
     /// The reason why the state is unknown. `None` for all other states.

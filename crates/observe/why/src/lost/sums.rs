@@ -17,7 +17,6 @@ const CULPRITS_MAX: usize = 256;
 
 const INSTANTS_MAX: usize = 5;
 
-/// A cause of a loss, with numbers in place of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Key {
     Overwritten { depth: u64 },
@@ -34,7 +33,7 @@ pub(super) enum Key {
 pub(super) struct Culprit {
     pub(super) count: u64,
     pub(super) ns: u64,
-    /// The time in each state that the culprit was in meanwhile.
+    /// By the state that the culprit was in meanwhile: the time in this state, in ns.
     pub(super) during: FxHashMap<Meanwhile, u64>,
 }
 
@@ -51,7 +50,6 @@ pub(super) struct Run {
     pub(super) count: u64,
 }
 
-/// The items of a topic on their way to one subscription or synchroniser.
 #[derive(Debug, Clone, Default)]
 pub(super) struct OfTopic {
     pub(super) from: BTreeSet<u32>,
@@ -75,9 +73,7 @@ pub(super) struct OfService {
 #[derive(Debug, Default)]
 pub(super) struct Sums {
     late_above: Option<u64>,
-    /// The losses by topic and receiver.
     pub(super) topics: FxHashMap<(u32, u32), OfTopic>,
-    /// The losses by service and server.
     pub(super) services: FxHashMap<(u32, Option<u32>), OfService>,
 }
 

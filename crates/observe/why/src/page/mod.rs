@@ -35,7 +35,6 @@ pub struct Page<'a> {
     pub title: &'a str,
     /// The id of the chain. `None` if the page explains a callback.
     pub id: Option<&'a str>,
-    /// The ids of the chain's callbacks, first to last.
     pub callbacks: &'a [String],
     /// Sentences for the head of the page: counts and limits of the recording.
     pub notes: &'a [String],

@@ -12,7 +12,7 @@ const NONE: i64 = -1;
 
 #[derive(Serialize)]
 struct KindText {
-    /// The kind as `--json` and the style sheet name it.
+    /// The kind, with the same name as in `--json` and in the style sheet.
     key: Kind,
     text: &'static str,
     letter: char,
@@ -31,12 +31,15 @@ pub(super) struct Packed {
     names: Vec<String>,
     /// The rows of the message flow, as indices into `names`.
     places: Vec<usize>,
-    /// For each cause: kind, place, text, culprit, and kind and text of the culprit's state. The
-    /// place is an index into `places`. Each text is an index into `names`.
+    /// For each cause, six numbers: the kind, the place, the text, the culprit, and the kind and
+    /// the text of the culprit's state. The place is an index into `places`, and each text is an
+    /// index into `names`.
     causes: Vec<[i64; 6]>,
-    /// Start, latency and number of stretches of each execution, sorted by start.
+    /// For each execution, three numbers: the start, the latency and the number of stretches.
+    /// Executions are sorted by start.
     executions: Vec<u64>,
-    /// The cause's index and the length of each stretch, in order.
+    /// For each stretch, two numbers: the index of its cause and its length. The order is that of
+    /// the executions.
     stretches: Vec<u64>,
     overview: Bins,
 }
@@ -79,7 +82,8 @@ impl Numbers {
     }
 }
 
-/// The properties of a stretch that make up its cause.
+/// The cause of a stretch: kind, place, culprit, the culprit's state, and the reason why the kind
+/// is unknown.
 type Key<'a> = (
     Kind,
     &'a str,
@@ -159,8 +163,8 @@ fn cause(stretch: &Stretch, row: usize, numbers: &mut Numbers) -> [i64; 6] {
     ]
 }
 
-/// Returns the rows of the message flow: the chain's callbacks, and each other place below the one
-/// that comes before it in an execution.
+/// Returns the rows of the message flow. They are the chain's callbacks. Each other place is
+/// inserted below the one that comes before it in an execution.
 fn places<'a>(callbacks: &'a [String], executions: &[&'a Execution]) -> Vec<&'a str> {
     let mut places: Vec<&str> = Vec::new();
     let mut known: FxHashSet<&str> = FxHashSet::default();

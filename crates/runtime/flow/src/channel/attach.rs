@@ -192,8 +192,8 @@ impl Channel {
         })
     }
 
-    /// Empties the ring of a place that this process has claimed. Returns `false` if the producer
-    /// still uses the ring.
+    /// Empties the ring of the consumer with the number `consumer`. This process must have claimed
+    /// that number. Returns `false` if the producer still uses the ring.
     fn prepare(&self, consumer: usize) -> bool {
         let (state, ring) = (&self.state, self.state.ring(consumer));
         let last = ring.state().load(Ordering::Acquire);
@@ -235,8 +235,8 @@ impl Channel {
         (0..state.layout.slots).filter(in_use).count()
     }
 
-    /// Reports whether the last producer died. A producer that was dropped has ended regularly:
-    /// `false`.
+    /// Reports whether the last producer died. Returns `false` after a producer was dropped,
+    /// because it ended regularly.
     pub fn is_orphaned(&self) -> bool {
         reclaim::is_orphaned(&self.state)
     }

@@ -21,11 +21,11 @@ use thiserror::Error;
 pub enum ReceiveError {
     #[error("the consumer already borrows {borrowed} items, its limit. Drop an item before receiving the next, or raise `borrowed`.")]
     TooManyBorrowed { borrowed: usize },
-    /// The producer died, all items are received, and the channel's [`OnDeath`] is `Fail`.
     #[error("the producer died. Start it again, or attach to the channel of its successor.")]
     ProducerDied,
-    /// The producer is gone. Items that it sent still wait, but the consumer gets them only after it has dropped the
-    /// items that it borrows. The policy exchanges buffers only when the consumer's buffer is empty.
+    /// The producer is gone. Items that it sent still wait, but the consumer gets them only after
+    /// it has dropped the items that it borrows. The policy exchanges buffers only when the
+    /// consumer's buffer is empty.
     #[error("no more items can come while the consumer uses earlier ones. Drop the items in use.")]
     BufferInUse,
     #[error("the link to the producer has broken. Connect again.")]
@@ -243,7 +243,7 @@ impl Consumer {
     }
 
     /// Returns the newest complete value, even if it was returned before, or `None` before the
-    /// first. Skips older values: at most as many as can wait at once.
+    /// first one. Skips older values, at most as many as can wait at once.
     pub fn newest(&mut self) -> Option<Item<'_>> {
         let mut is_new = false;
         for _ in 0..=self.state.options.policy.depth() + self.peeked.count.get() {
@@ -362,8 +362,8 @@ impl Consumer {
         }
     }
 
-    /// Reads the length of the item in a slot. Returns at most the payload size, because another process may
-    /// have written any number.
+    /// Reads the length of the item in a slot. Returns at most the payload size, because another
+    /// process may have written any number.
     fn bytes(&self, slot: usize) -> usize {
         let length = self.state.slot(slot).length().load(Ordering::Relaxed) as usize;
         length.min(self.state.layout.payload)
@@ -387,7 +387,8 @@ impl Drop for Consumer {
 #[derive(Clone, Copy, PartialEq)]
 enum Use {
     Borrowed,
-    /// The consumer keeps the item as its newest value. The item already counts as consumed.
+    /// The item is the newest value. The consumer refers to it until a newer value replaces it. It
+    /// already counts as consumed.
     Newest,
 }
 

@@ -118,7 +118,8 @@ fn deliver_to_all(state: &ChannelState, slot: usize, sequence: u64, attempt: Att
     state.delivering().store(0, Ordering::Release);
 }
 
-/// Appends the item to one ring. Writes each step to the journal before others can see it.
+/// Appends the item in `slot` to the ring of one consumer. Writes each step to the journal before
+/// other processes can see the step.
 #[inline]
 fn push_to(state: &ChannelState, consumer: usize, ring: &Ring<'_>, slot: usize, sequence: u64) {
     let depth = state.options.policy.depth() as u32;

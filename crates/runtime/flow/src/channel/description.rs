@@ -41,14 +41,12 @@ pub enum OpenError {
         "the channel's {what} is not valid, because its memory was overwritten. Create the channel again."
     )]
     Nonsense { what: &'static str },
-    /// The description contains options that [`Channel::new`](crate::Channel::new) would refuse.
     #[error("the options stored in the channel's memory are impossible: {0}")]
     Impossible(#[from] CreateError),
     #[error(
         "{what} {theirs} where the channel was created, and {ours} here. Use the same options in both."
     )]
     Differs {
-        /// The option and its verb, for example "items are".
         what: &'static str,
         theirs: String,
         ours: String,

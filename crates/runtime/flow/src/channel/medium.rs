@@ -33,7 +33,7 @@ pub enum InProcessError {
     Open { name: String, reason: OpenError },
 }
 
-/// The channels of this process by name. A channel stays known until this value is dropped.
+/// The channels of this process by name. A channel keeps its name until this value is dropped.
 #[derive(Debug, Default)]
 pub struct InProcess {
     channels: Mutex<HashMap<String, Channel>>,

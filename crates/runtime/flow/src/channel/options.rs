@@ -5,6 +5,7 @@ use std::fmt;
 use thiserror::Error;
 
 /// The policy for a consumer that is slower than the producer.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
     /// The consumer sees the newest complete value. Nobody waits.
@@ -12,22 +13,15 @@ pub enum Policy {
     /// The consumer has a queue of `depth` items, and a new item replaces the oldest. A ROS topic
     /// does the same (concepts 1 and 2 of the paper on service-blocking queues, II.C). Drops are
     /// counted.
-    DropOldest {
-        /// The largest number of items that wait for a consumer.
-        depth: usize,
-    },
+    DropOldest { depth: usize },
     /// The producer starts with this number of credits for each consumer. Each send takes one
     /// credit, and the consumer returns the credit when it has *consumed* the item. The producer
     /// waits while it has no credit (concept 3, the modified token bucket). Nothing is lost; the
     /// slowest consumer sets the pace.
-    Credit {
-        /// The largest number of items between producer and consumer.
-        credits: usize,
-    },
-    /// The producer and each consumer have a buffer each. They exchange buffers when the producer's
-    /// is full and the consumer's is empty (concept 4). Nothing is lost.
+    Credit { credits: usize },
+    /// The producer and each consumer have a buffer of `length` items each. They exchange buffers
+    /// when the producer's is full and the consumer's is empty (concept 4). Nothing is lost.
     Swap {
-        /// The number of items in each of the two buffers.
         length: usize,
         /// Lets an idle consumer get a buffer that is not full yet. Without `flush` the first item
         /// of a buffer waits for the last, as in the paper.
@@ -54,8 +48,8 @@ impl Policy {
 /// the payloads that the participant used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnDeath {
-    /// The other participants continue: the producer without that consumer, consumers with the next
-    /// producer.
+    /// The other participants continue. The producer sends on without the dead consumer. Consumers
+    /// wait for the next producer.
     #[default]
     Continue,
     /// The producer waits until as many consumers as expected are attached again. Consumers wait
@@ -70,7 +64,6 @@ pub enum OnDeath {
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ItemType {
-    /// The type's name in Rust.
     pub name: &'static str,
     pub size: usize,
     /// The alignment in bytes, at most 64.
@@ -106,7 +99,6 @@ impl fmt::Display for ItemType {
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// The policy for a consumer that is slower than the producer.
     pub policy: Policy,
     /// The size of the largest payload in bytes.
     pub payload_bytes: usize,
@@ -118,7 +110,6 @@ pub struct Options {
     /// The number of consumers that must attach before the first item is sent, so that no consumer
     /// misses that item.
     pub expected: usize,
-    /// The reaction to the death of a participant in another process.
     pub on_death: OnDeath,
     pub item: ItemType,
 }

@@ -21,7 +21,6 @@ use thiserror::Error;
 pub enum LoanError {
     #[error("a payload of {asked} bytes does not fit: the channel was created for at most {most}. Send less, or raise `payload_bytes`.")]
     TooLarge { asked: usize, most: usize },
-    /// All payloads of the pool are in use. A consumer keeps its items for too long.
     #[error("all {slots} payloads of the channel are in use. Check whether a consumer never drops its items.")]
     Exhausted { slots: usize },
 }
@@ -36,7 +35,6 @@ pub enum SendError {
     NotStarted { attached: usize, expected: usize },
     #[error("the channel has no credit: a consumer has not consumed {in_flight} items yet. Wait, or check the consumer.")]
     NoCredit { in_flight: u64 },
-    /// A consumer died, and the channel's [`OnDeath`] is `Fail`.
     #[error("a consumer died. Call `resume` to continue without it.")]
     ConsumerDied,
     #[error("the link to the consumers has broken. Connect again.")]
@@ -54,10 +52,10 @@ pub enum SendCopyError {
 }
 
 /// An item that the channel refused, with the reason. The caller can send it again.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Error)]
 #[error("{reason}")]
 pub struct Refused<'p> {
-    /// The reason why the channel did not accept the item.
     pub reason: SendError,
     /// The filled payload, which the caller can send again or drop.
     pub loan: Loan<'p>,
@@ -156,8 +154,9 @@ impl Producer {
         Ok(loan.send()?)
     }
 
-    /// Hands out the producer's buffer under [`Policy::Swap`](crate::Policy::Swap), even if it is
-    /// not full yet. Each consumer gets it as soon as its own buffer is empty.
+    /// Passes the producer's buffer to the consumers under [`Policy::Swap`](crate::Policy::Swap),
+    /// even if it is not full yet. Each consumer gets the buffer as soon as its own buffer is
+    /// empty.
     pub fn flush(&mut self) {
         delivery::notify_all(&self.state, |ring| {
             let tail = ring.tail().load(Ordering::Relaxed);
@@ -165,11 +164,11 @@ impl Producer {
         });
     }
 
-    /// Looks for consumers in other processes that have died, reclaims their payloads, and acts as
-    /// the channel's [`OnDeath`] says. Returns how many died since the last check.
+    /// Looks for consumers in other processes that have died, reclaims their payloads, and reacts
+    /// as the channel's [`OnDeath`] requires. Returns how many consumers died since the last check.
     ///
-    /// A producer that waits, or finds no payload, calls this itself. A producer that never waits
-    /// should call it now and then. Costs a system call for each consumer.
+    /// A producer that waits, or finds no payload, calls this function itself. A producer that
+    /// never waits should call it from time to time. Costs a system call for each consumer.
     pub fn check_consumers(&self) -> u64 {
         if !self.state.memory().is_shared() {
             return 0;

@@ -40,8 +40,8 @@ impl Progress {
     /// answer of `ready`.
     ///
     /// Calls `ready` again when a consumer attaches, leaves or consumes an item, and after
-    /// [`Progress::wake`]. A delivery alone wakes nobody here. No producer may attach meanwhile,
-    /// because attaching discards the count of sleepers.
+    /// [`Progress::wake`]. A delivery alone does not wake this call. No producer may attach during
+    /// the call, because attaching discards the count of sleepers.
     pub fn wait(&self, deadline_ns: Option<u64>, ready: impl FnMut() -> bool) -> bool {
         self.state.producer_signal().wait(deadline_ns, ready)
     }
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_follows_the_slowest_consumer() {
+    fn the_progress_of_a_channel_is_that_of_its_slowest_consumer() {
         let channel = channel();
         let (a, b) = (channel.consumer().unwrap(), channel.consumer().unwrap());
         let observer = channel.observer().unwrap();
@@ -80,7 +80,7 @@ mod tests {
         let item = a.receive().unwrap();
         drop(b.receive());
         drop(b.receive());
-        assert_eq!(progress.consumed(), 0, "one is in use");
+        assert_eq!(progress.consumed(), 0, "one item is still in use");
         drop(item);
         assert_eq!(progress.consumed(), 1);
         drop(a);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_severed_channel_gives_an_error_on_both_sides_and_does_not_end() {
+    fn a_severed_channel_gives_an_error_on_both_sides_instead_of_a_regular_end() {
         let channel = channel();
         let (consumer, mut producer) = (channel.consumer().unwrap(), channel.producer().unwrap());
         producer.send(&[1]).unwrap();
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_producer_that_severs_wakes_its_consumers() {
+    fn a_producer_that_severs_the_channel_wakes_its_consumers() {
         let channel = channel();
         let (consumer, producer) = (channel.consumer().unwrap(), channel.producer().unwrap());
         let waiting = std::thread::spawn(move || consumer.receive_until(None).map(drop));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_producer_that_has_ended_can_go_on() {
+    fn a_producer_can_go_on_sending_after_it_announced_its_end() {
         let channel = channel();
         let (consumer, mut producer) = (channel.consumer().unwrap(), channel.producer().unwrap());
         let waiting = std::thread::spawn(move || {

@@ -13,7 +13,8 @@ use crate::wait::Signal;
 
 /// The ring's state while no consumer is attached, or while a consumer is attaching.
 pub(crate) const FREE: u32 = 0;
-/// The ring's state while a consumer is attached. The producer waits for this consumer if the policy says so.
+/// The ring's state while a consumer is attached. The producer waits for this consumer if the
+/// policy says so.
 pub(crate) const CONSUMER: u32 = 1;
 /// The ring's state while an observer is attached. The producer never waits for an observer.
 pub(crate) const OBSERVER: u32 = 2;
@@ -124,8 +125,8 @@ impl<'a> Ring<'a> {
         self.memory.u32(self.offset + ring::PUBLISHED)
     }
 
-    /// Returns the number before which the consumer may take entries although the producer's buffer
-    /// is not full.
+    /// Returns an entry number. The consumer may take the entries before this number although the
+    /// producer's buffer is not full.
     #[inline]
     pub(crate) fn urgent(&self) -> &'a AtomicU32 {
         self.memory.u32(self.offset + ring::URGENT)

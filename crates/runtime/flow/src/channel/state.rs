@@ -87,7 +87,6 @@ impl ChannelState {
         self.memory.u64(head::SENT)
     }
 
-    /// Returns the number of items that were sent while no consumer was attached.
     pub(crate) fn unheard(&self) -> &AtomicU64 {
         self.memory.u64(head::UNHEARD)
     }

@@ -5,6 +5,7 @@ use super::state::ChannelState;
 use crate::memory::atomics::Ordering;
 
 /// The counters of a channel's producers.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProducerStats {
     /// The number of items sent or skipped so far, which is the number of the next item.
@@ -13,16 +14,15 @@ pub struct ProducerStats {
     pub unheard: u64,
     /// The number of times that the producer had to wait for a consumer.
     pub stalls: u64,
-    /// The total time that the producer waited for consumers.
     pub stalled_ns: u64,
     /// The number of consumers that died. The channel has reclaimed their payloads.
     pub lost_consumers: u64,
 }
 
 /// The counters of one consumer or observer of a channel.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ConsumerStats {
-    /// The number of items that the consumer can receive now.
     pub waiting: u64,
     /// The number of items that the consumer has not consumed yet: items that wait, and items that
     /// it borrows.

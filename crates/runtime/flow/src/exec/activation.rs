@@ -19,15 +19,16 @@ use super::schedule::{Clock, Releases};
 use super::timer::Timer;
 
 /// The treatment of items beyond the threshold when the task runs.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Surplus {
     /// The items count towards the next execution.
     Keep,
-    /// The items are discarded when the task runs.
     Drop,
 }
 
 /// An input of a task: how many items trigger it, and what happens to further items.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Input {
     /// The number of items that trigger the input. With 0 the input never triggers, and the task
@@ -35,12 +36,11 @@ pub struct Input {
     pub threshold: u32,
     /// Makes the task ready whenever this input triggers, whatever the state of the other inputs.
     pub is_final: bool,
-    /// The treatment of items beyond the threshold when the task runs.
     pub surplus: Surplus,
 }
 
 impl Input {
-    /// An input that triggers with each item and keeps further ones.
+    /// An input that triggers with each item. Items beyond the first wait for later executions.
     pub const EACH: Input = Input {
         threshold: 1,
         is_final: false,
@@ -63,9 +63,9 @@ impl Input {
 /// The way the inputs activate a task together.
 #[derive(Debug, Clone, Copy)]
 pub enum Condition {
-    /// Every input with a threshold above 0 has triggered.
+    /// The task is ready when every input with a threshold above 0 has triggered.
     All,
-    /// At least one input has triggered.
+    /// The task is ready when at least one input has triggered.
     Any,
     /// The task's own condition on the number of items at each input.
     Predicate(fn(arrived: &[u32]) -> bool),
@@ -74,10 +74,10 @@ pub enum Condition {
 /// The way time and data activate a task together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TimeAndData {
-    /// Both are needed: an item waits for a release, a slot, or a timer's end.
+    /// The task needs time and data: an item waits for a release, a slot, or a timer's end.
     #[default]
     Both,
-    /// One of them is enough. A release or a timer's end runs the task even without data, and data
+    /// Time or data is enough. A release or a timer's end runs the task even without data, and data
     /// runs it even between releases.
     Either,
 }
@@ -100,11 +100,11 @@ pub struct Activation {
 }
 
 impl Activation {
-    /// Creates the state of inputs without items. A task without inputs and schedule is always
-    /// ready.
+    /// Creates the activation of a task whose inputs have no items yet. A task without inputs and
+    /// schedule is always ready.
     ///
     /// # Errors
-    /// The schedule is impossible.
+    /// Fails if the schedule is impossible.
     pub fn new(
         inputs: Vec<Input>,
         condition: Condition,
@@ -140,7 +140,7 @@ impl Activation {
         self
     }
 
-    /// Starts the task: it may run from now on, and earlier releases are not overruns.
+    /// Starts the task: it may run from now on. Releases before `now_ns` do not count as overruns.
     pub fn start(&mut self, now_ns: u64) {
         let current = self.releases.as_ref().and_then(|r| r.current(now_ns));
         self.next = self.next.max(current.unwrap_or(0));
@@ -260,9 +260,9 @@ impl Activation {
         self.releases.as_ref()?.current_start_ns(now_ns)
     }
 
-    /// Begins an execution: uses the items and the release that activated it, and cancels a
-    /// one-shot timer. Returns whether time alone has activated a task that data may also activate.
-    /// Real-time safe.
+    /// Begins an execution: marks the items and the release that activated it as used, and cancels
+    /// a one-shot timer. Returns `true` if time alone has activated a task that data may also
+    /// activate. Real-time safe.
     #[inline]
     pub fn begin(&mut self, now_ns: u64) -> bool {
         let by_time = self.is_either() && !self.has_data();
@@ -286,8 +286,9 @@ impl Activation {
         by_time
     }
 
-    /// Returns when time alone may make the task ready: now if it is ready, else when its next slot
-    /// or release begins or its timer fires. `None` while the task waits for data.
+    /// Returns the next time at which time alone may make the task ready. This is `now_ns` if the
+    /// task is ready. Otherwise it is the start of the next slot or release, or the end of the
+    /// timer. Returns `None` while the task waits for data.
     pub fn wake_ns(&self, now_ns: u64) -> Option<u64> {
         if !self.has_schedule() || !self.is_either() && !self.has_data() {
             return None;
@@ -312,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn condition_all_waits_for_every_triggering_input() {
+    fn a_task_with_condition_all_waits_for_every_triggering_input() {
         let twice = Input {
             threshold: 2,
             ..Input::EACH
@@ -330,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn condition_any_runs_for_each_item_and_surplus_can_be_dropped() {
+    fn a_task_with_condition_any_runs_for_each_item_and_can_drop_surplus_items() {
         let dropping = Input {
             surplus: Surplus::Drop,
             ..Input::EACH
@@ -594,11 +595,11 @@ mod tests {
         }
 
         /// Checks for any arrivals: a task of *data OR time* runs for every item in the step that
-        /// sees it. Its watchdog never runs earlier than the delay after the last execution, and
-        /// always in the first step from then on. The wake-up time is the first time at which the
-        /// task is ready.
+        /// sees the item. Its watchdog never runs earlier than the delay after the last execution,
+        /// and always in the first step from then on. The wake-up time is the first time at which
+        /// the task is ready.
         #[test]
-        fn a_watchdog_is_neither_early_nor_late(
+        fn a_watchdog_runs_neither_before_nor_after_its_delay(
             delay in 1u64..20,
             arrivals in prop::collection::btree_set(1u64..300, 0..60),
         ) {

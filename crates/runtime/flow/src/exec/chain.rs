@@ -53,7 +53,6 @@ pub use super::options::{Overrun, TaskOptions, TaskResult, TaskStats};
 pub enum ChainError {
     #[error(transparent)]
     Task(#[from] TaskError),
-    /// A task's output goes to an earlier task. Outputs go to later tasks only.
     #[error("task '{to}' runs before '{from}', so it cannot use its output. Add the tasks in the order in which they run.")]
     Order { from: String, to: String },
 }
@@ -136,10 +135,10 @@ impl<S> Chain<S> {
         Ok(TaskId(self.tasks.len() - 1))
     }
 
-    /// Adds a condition on contents: data activates the task only while `is_fulfilled` returns true.
-    /// Each step calls `is_fulfilled` as soon as enough items have come. The function can look at a
-    /// channel's items with [`Consumer::peek`](crate::Consumer::peek), without taking them. The function
-    /// must be short and bounded.
+    /// Adds a condition on contents: data activates the task only while `is_fulfilled` returns
+    /// true. Each step calls `is_fulfilled` as soon as enough items have come. The function can
+    /// look at a channel's items with [`Consumer::peek`](crate::Consumer::peek), without taking
+    /// them. The function must be short and bounded.
     pub fn only_if(
         &mut self,
         task: TaskId,

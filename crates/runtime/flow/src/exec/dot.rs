@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// A group of boxes. A group with an empty label is not framed.
+/// A group of boxes in a drawing of tasks. A group with an empty label is not framed.
 pub(crate) struct Group {
     pub(crate) label: String,
     pub(crate) boxes: Vec<(usize, String)>,

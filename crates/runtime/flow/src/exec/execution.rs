@@ -25,7 +25,8 @@ struct Taken {
 }
 
 impl Taken {
-    /// Reports that this item was only stored, because another input has activated the task.
+    /// Reports to a recorder that the execution only stored this item, because another input has
+    /// activated the task.
     fn report_stored(&self) {
         if !self.is_fed {
             probe::onbeat_flow_task_start(self.callback, self.sequence);

@@ -61,7 +61,6 @@ use thiserror::Error;
 pub enum GraphError {
     #[error(transparent)]
     Task(#[from] TaskError),
-    /// A thread cannot get its settings. No thread was started.
     #[error(transparent)]
     Thread(#[from] ThreadError),
     #[error("graph '{graph}' has no thread. Give it at least one.")]
@@ -74,20 +73,12 @@ pub enum GraphError {
         thread: usize,
         threads: usize,
     },
-    /// A task with a feed is not assigned to a thread. A feed wakes one thread, so the task must be
-    /// assigned to it.
     #[error("task '{task}' gets items from outside, but has no fixed thread. Assign the task to a thread with `on`, and give that thread's waker to the consumer.")]
     FedAnywhere { task: String },
     #[error("these tasks wait for one another in a circle: {}. Remove one of the connections.", path.join(" -> "))]
-    Circle {
-        /// The names of the tasks along the circle. The first name is again at the end.
-        path: Vec<String>,
-    },
+    Circle { path: Vec<String> },
     #[error("in this order these tasks wait for one another: {}. Put each task after its predecessors.", path.join(" -> "))]
-    Deadlock {
-        /// The names of the tasks along the circle. The first name is again at the end.
-        path: Vec<String>,
-    },
+    Deadlock { path: Vec<String> },
     #[error("the order names task '{task}' {times} times. Name every task once.")]
     Incomplete { task: String, times: usize },
     #[error("task '{task}' is assigned to thread {thread}, but the order puts it on another thread. Change one of the two.")]

@@ -5,41 +5,38 @@ use super::schedule::{Schedule, ScheduleError};
 use thiserror::Error;
 
 /// The result of an execution: whether it made an item for the tasks that follow.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskResult {
-    /// The execution produced an item for the tasks that follow.
     Output,
-    /// The execution produced no item, so it does not activate the tasks that follow.
     Nothing,
 }
 
 /// The reaction to an execution that takes longer than the task's deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Overrun {
-    /// The execution is counted, and its output is passed on.
+    /// The execution counts as late, and its output is passed on.
     #[default]
     Continue,
-    /// The execution is counted, and its output is discarded.
+    /// The execution counts as late, and its output is discarded.
     Skip,
-    /// The execution is counted, and the executor stops.
+    /// The execution counts as late, and the executor stops.
     Stop,
 }
 
 /// The options of a task: inputs, activation, deadline, and the reaction to a late execution.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone)]
 pub struct TaskOptions {
     /// The inputs of the task. Their indices are the input numbers of connections and feeds.
     pub inputs: Vec<Input>,
-    /// The way the inputs activate the task together.
     pub condition: Condition,
     /// The times at which the task may run, in addition to the condition.
     pub schedule: Option<Schedule>,
-    /// The choice whether the task needs both time and data, or either of them.
     pub time_and_data: TimeAndData,
     /// The longest time that an execution may take, in ns. The clock is read only if there is a
     /// deadline.
     pub deadline_ns: Option<u64>,
-    /// The reaction to an execution that takes longer than `deadline_ns`.
     pub overrun: Overrun,
 }
 
@@ -109,9 +106,9 @@ impl TaskOptions {
 }
 
 /// The counters of a task, from the start of its executor.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TaskStats {
-    /// The number of times that the task has run.
     pub executions: u64,
     /// The number of executions that took longer than the deadline.
     pub late: u64,

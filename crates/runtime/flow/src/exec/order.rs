@@ -49,8 +49,8 @@ pub(super) struct Job {
     pub(super) predecessors: Vec<usize>,
 }
 
-/// Returns the cost of the longest path from each task to a task without followers, both included.
-/// The connections must have no circle.
+/// Returns, for each task, the cost in ns of the most expensive path from this task to a task
+/// without followers. The costs of both tasks are included. The connections must have no circle.
 fn path_costs_ns(jobs: &[Job]) -> Vec<u64> {
     let mut costs_ns = vec![0u64; jobs.len()];
     let mut open: Vec<usize> = jobs.iter().map(|j| j.followers.len()).collect();

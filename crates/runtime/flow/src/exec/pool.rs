@@ -12,14 +12,14 @@ use std::sync::{mpsc, Arc};
 use thiserror::Error;
 
 /// The error of an executor that stopped because the code of a task panicked.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("a task on thread '{thread}' has panicked, and all threads were stopped. The panic message is on standard error.")]
 pub struct Panicked {
-    /// The name of the task's thread.
     pub thread: String,
 }
 
-/// Starts a program on its threads: all of them or, if one cannot get its settings, none. `order`
+/// Starts the threads of a program. If one thread cannot get its settings, starts none. `order`
 /// contains the tasks of each thread. `priorities` has one number per task if the executor runs by
 /// priority.
 pub(super) fn start(
@@ -113,8 +113,8 @@ impl WaitingThread {
     }
 }
 
-/// Stops all threads of the executor when it is dropped at the end of one thread, also after a
-/// panic.
+/// A value that each thread of an executor owns. When it is dropped, at the end of a thread or
+/// after a panic, it stops all threads of the executor.
 struct StopAtEnd(Arc<ExecutorState>);
 
 impl Drop for StopAtEnd {

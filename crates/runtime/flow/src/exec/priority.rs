@@ -61,7 +61,6 @@ use thiserror::Error;
 pub enum PriorityError {
     #[error(transparent)]
     Task(#[from] TaskError),
-    /// A thread cannot get its settings. No thread was started.
     #[error(transparent)]
     Thread(#[from] ThreadError),
     #[error(

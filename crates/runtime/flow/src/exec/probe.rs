@@ -52,12 +52,14 @@ probe! {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InputKind {
-    /// The output of another task. It activates this task without items of other inputs.
+    /// The input takes the output of another task. One item is enough to activate the task that has
+    /// this input.
     Alone = 0,
-    /// The output of another task, for a task that also waits for items of other inputs.
+    /// The input takes the output of another task. The task that has this input also waits for
+    /// items of other inputs.
     Joined = 1,
-    /// The items come from outside of the executor. The recorder sees them when the task receives
-    /// them from a link or a named channel.
+    /// The items of the input come from outside of the executor. The recorder sees them when the
+    /// task receives them from a link or a named channel.
     Fed = 2,
 }
 

@@ -5,6 +5,7 @@ use super::timer::{Timer, TimerStart};
 use onbeat_time::{Cycle, Slot};
 
 /// The times at which a task may run. All times are in ns of one clock.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Schedule {
     /// Releases at `offset_ns`, `offset_ns + period_ns`, and so on. A release that is still unused
@@ -12,7 +13,6 @@ pub enum Schedule {
     Period {
         /// The time between two releases; not 0.
         period_ns: u64,
-        /// The time of the first release.
         offset_ns: u64,
     },
     /// Slots of a cycle, like a reservation server's (Definition 4.1.1 of the thesis). The task
@@ -20,17 +20,15 @@ pub enum Schedule {
     Slots {
         /// The length of the cycle; not 0.
         cycle_ns: u64,
-        /// The time at which the first cycle starts.
         origin_ns: u64,
         /// The slots in order, without overlap, within the cycle.
         slots: Vec<Slot>,
     },
-    /// A single time, after a delay: a watchdog or a time-out. The delay begins with the executor's first step
-    /// after the task has completed, or with the step that sees the item.
+    /// A single time, after a delay: a watchdog or a time-out. The delay begins with the executor's
+    /// first step after the task has completed, or with the step that sees the item.
     After {
         /// The delay after `start`; not 0.
         delay_ns: u64,
-        /// The event from which the delay counts: an item, or the task's last completion.
         start: TimerStart,
     },
 }

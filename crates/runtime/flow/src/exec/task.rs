@@ -76,19 +76,19 @@ impl<S: Send + 'static> Task<S> {
         self
     }
 
-    /// Adds a condition on contents: data activates the task only while `is_fulfilled` returns true.
-    /// The thread calls `is_fulfilled` once enough items have come, and again when more come. The
-    /// function can look at items with [`Consumer::peek`](crate::Consumer::peek), without taking
-    /// them. The function must be short and bounded.
+    /// Adds a condition on contents: data activates the task only while `is_fulfilled` returns
+    /// true. The thread calls `is_fulfilled` once enough items have come, and again when more come.
+    /// The function can look at items with [`Consumer::peek`](crate::Consumer::peek), without
+    /// taking them. The function must be short and bounded.
     pub fn only_if(mut self, is_fulfilled: impl FnMut(&mut S) -> bool + Send + 'static) -> Task<S> {
         self.contents = Some(Box::new(is_fulfilled));
         self
     }
 
-    /// Sets a function that returns since when the next item of a feed waits, in ns of
-    /// CLOCK_MONOTONIC. Tasks of equal priority then run in the order in which their items came,
-    /// not in the order in which the thread saw them. `None` means the time at which the thread saw
-    /// the item.
+    /// Sets a function that returns the time since which the next item of a feed has waited, in ns
+    /// of CLOCK_MONOTONIC. Tasks of equal priority then run in the order in which their items came,
+    /// not in the order in which the thread saw them. If the function returns `None`, the item
+    /// counts from when the thread saw it.
     pub fn waiting_since(
         mut self,
         since_ns: impl FnMut(&mut S) -> Option<u64> + Send + 'static,
@@ -171,11 +171,11 @@ pub(crate) struct ErasedTask {
 
 pub(crate) trait TaskCode: Send {
     fn poll(&mut self, core: &mut TaskCore) -> bool;
-    /// Reports whether the waiting items fulfil the condition on contents. Returns `true` if the task
-    /// has no such condition.
+    /// Reports whether the waiting items fulfil the condition on contents. Returns `true` if the
+    /// task has no such condition.
     fn is_fulfilled(&mut self) -> bool;
-    /// Returns the time since when the next item of the feeds waits, in ns of CLOCK_MONOTONIC.
-    /// `None` if the task has not set [`Task::waiting_since`].
+    /// Returns the time since which the next item of the feeds has waited, in ns of
+    /// CLOCK_MONOTONIC. Returns `None` if the task has not set [`Task::waiting_since`].
     fn since_ns(&mut self) -> Option<u64>;
     fn run(&mut self) -> TaskResult;
 }

@@ -5,21 +5,18 @@ use std::io;
 use thiserror::Error;
 
 /// The way the kernel schedules a thread.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scheduling {
     /// The thread keeps the policy and priority of the thread that starts it.
     #[default]
     Inherit,
-    /// The normal policy, SCHED_OTHER.
     Other,
-    /// The real-time policy SCHED_FIFO.
     Fifo {
         /// The priority, 1 (lowest) to 99.
         priority: u8,
     },
-    /// The real-time policy SCHED_RR.
     RoundRobin {
-        /// The priority, 1 (lowest) to 99.
         priority: u8,
     },
 }
@@ -30,7 +27,6 @@ pub enum Scheduling {
 pub struct ThreadOptions {
     /// The thread's name. The kernel keeps the first 15 bytes.
     pub name: String,
-    /// The kernel's scheduling policy, and the priority.
     pub scheduling: Scheduling,
     /// The CPUs that the thread may run on. If empty, the thread keeps the CPUs of the thread that
     /// starts it.
@@ -81,7 +77,6 @@ pub enum ThreadError {
     #[error("thread '{thread}' cannot have policy {policy} with priority {priority}: {reason}. Give fifo or rr a priority of 1 to 99, and run as root, with CAP_SYS_NICE or with RLIMIT_RTPRIO.")]
     Scheduling {
         thread: String,
-        /// The policy: `fifo`, `rr` or `other`.
         policy: &'static str,
         priority: u8,
         reason: io::Error,
@@ -102,8 +97,8 @@ pub enum ThreadError {
     },
 }
 
-/// The bytes of the stack that are not touched, because the thread needs them while it touches the
-/// others.
+/// The number of stack bytes that are not touched in advance. The thread needs them while it
+/// touches the other bytes.
 const STACK_RESERVE: usize = 64 << 10;
 
 /// Applies settings to the calling thread, then reads them back to check them. Not real-time safe.

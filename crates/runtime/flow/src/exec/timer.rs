@@ -39,8 +39,8 @@ impl Timer {
         }
     }
 
-    /// Sets the timer if an event of [`TimerStart`] calls for it, and cancels it if none does any
-    /// more. Real-time safe.
+    /// Sets the timer once the event has occurred from which it counts ([`TimerStart`]). Cancels
+    /// the timer if this event no longer applies. Real-time safe.
     #[inline]
     pub(crate) fn observe(&mut self, now_ns: u64, arrived: &[u32]) {
         if !self.is_wanted(arrived) {
@@ -60,8 +60,8 @@ impl Timer {
         self.due_ns.is_some_and(|due| due <= now_ns)
     }
 
-    /// Returns when the timer fires, or when it would if it were set now. `None` if there is no
-    /// reason to set it.
+    /// Returns when the timer fires. For a timer that is not set, returns when it would fire if it
+    /// were set now. Returns `None` if the event has not occurred from which the timer counts.
     pub(crate) fn due_ns(&self, now_ns: u64, arrived: &[u32]) -> Option<u64> {
         let due = self.due_ns;
         let due = due.unwrap_or_else(|| now_ns.saturating_add(self.delay_ns));

@@ -28,7 +28,8 @@ pub(crate) struct RemoteInput {
     edge: usize,
     source: usize,
     seen: u64,
-    /// The number of the item at which this poll ends. A fast producer cannot prolong the poll.
+    /// The number of the item at which the present poll ends, so that a fast producer cannot
+    /// prolong the poll.
     until: u64,
 }
 
@@ -67,7 +68,8 @@ pub(crate) struct Worker {
     is_timed: bool,
     readied: u64,
     receiving: Vec<usize>,
-    /// The tasks to poll, because a feed, the time or an item's content can make them ready.
+    /// The tasks that the worker polls because a feed, the time or an item's content can make them
+    /// ready.
     polled: Vec<usize>,
 }
 

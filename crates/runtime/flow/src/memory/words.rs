@@ -100,7 +100,8 @@ mod plain {
 #[cfg(not(loom))]
 pub(crate) use plain::Memory;
 
-/// The stand-in for loom: one word per offset and size. No offset is used in both sizes.
+/// Replaces the memory in tests with loom: one word per offset and size. An offset is used in one
+/// size only.
 #[cfg(loom)]
 mod modelled {
     use super::*;

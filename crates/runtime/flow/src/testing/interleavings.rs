@@ -70,7 +70,11 @@ fn each_item_is_received_or_dropped_and_no_payload_in_use_is_refilled() {
                     let number = item.sequence();
                     assert!(number >= next);
                     thread::yield_now();
-                    assert_eq!(item.sequence(), number, "refilled while it is in use");
+                    assert_eq!(
+                        item.sequence(),
+                        number,
+                        "the payload was refilled while it was in use"
+                    );
                     (next, received) = (number + 1, received + 1);
                 }
             }

@@ -137,8 +137,8 @@ mod calls {
 #[cfg(not(loom))]
 pub(crate) use calls::{wait, wait_any, wake};
 
-/// The stand-in for loom: all threads sleep on one condition variable, since spurious wake-ups are
-/// allowed.
+/// Replaces the futexes in tests with loom. All threads sleep on one condition variable, because
+/// spurious wake-ups are allowed.
 #[cfg(loom)]
 mod modelled {
     use super::*;

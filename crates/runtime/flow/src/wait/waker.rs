@@ -98,8 +98,8 @@ impl Waker {
         &self.words
     }
 
-    /// Adds the signal at this offset to those that the thread waits for. Returns `false` if there
-    /// are too many.
+    /// Adds the signal at this offset to the signals that the thread waits for. Returns `false` if
+    /// there are too many signals.
     pub(crate) fn join(&self, memory: &Memory, offset: usize) -> bool {
         let mut remote = self.words.remote();
         if remote.len() >= MAX_REMOTE_SIGNALS {

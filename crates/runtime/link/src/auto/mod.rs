@@ -38,12 +38,12 @@ use std::time::Duration;
 /// plain TCP end refuses the hello.
 const ANY_BACKEND: usize = u32::MAX as usize;
 const RECORD_TIMEOUT: Duration = Duration::from_secs(5);
-/// The time without a peer after which both ends connect and choose again. One of them may have
-/// missed the last record.
+/// The time without a peer after which both ends connect and choose a backend again. One of them
+/// may have missed the last record of the previous choice.
 const CHOOSE_AGAIN_NS: u64 = 10_000_000_000;
 
-/// The number of times that an end chooses again after its peer refused it for different options,
-/// because the peer may have missed the choice. A further refusal is an error.
+/// The number of times that an end chooses a backend again after its peer refused it for different
+/// options. The peer may have missed the choice. A further refusal is an error.
 const MOST_REFUSALS: u32 = 3;
 
 /// The reaction of an end if only one of the two ends has a faster backend.
@@ -100,7 +100,7 @@ impl Auto {
         self.tcp.address()
     }
 
-    /// Returns the latest choice, or `None` before the first.
+    /// Returns the latest choice of a backend, or `None` before the first one.
     pub fn chosen(&self) -> Option<Choice> {
         self.chosen
             .lock()

@@ -31,8 +31,8 @@ pub enum Lack {
     Device,
     /// The application provides its own memory, which the other process cannot see.
     OwnMemory,
-    /// Other processes may not inspect this one, for example because it was started with more
-    /// rights than its user has.
+    /// Other processes may not inspect the process of the end, for example because that process was
+    /// started with more rights than its user has.
     Hidden,
     /// The user, namespaces or capabilities of the two processes differ.
     Apart,
@@ -80,9 +80,9 @@ impl fmt::Display for Passed {
 }
 
 /// The result of the choice between two ends.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
-    /// The backend that both ends will use.
     pub way: Way,
     /// The faster backends that the ends do not use, each with the end that lacks it. Omits shared
     /// memory if the ends are on different machines, and RDMA if neither end has it.

@@ -33,11 +33,11 @@ impl Hosts {
 }
 
 /// The state of a relay to another host.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostState {
     /// The receiving host's expected consumers have not attached yet.
     Waiting,
-    /// The relay passes items to the other host.
     Open,
     /// The channel has ended regularly, and the relay with it.
     Closed,

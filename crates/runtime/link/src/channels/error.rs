@@ -39,9 +39,9 @@ pub enum LinksError {
     #[error("channel '{channel}': the two hosts ask for different channels: this host has '{ours}', the other '{theirs}'. Ask for the same channels in the same order on both.")]
     Differs {
         channel: String,
-        /// The line of this host's terms that differs.
         ours: String,
-        /// The line of the other host's terms that differs. It is untrusted, and escaped.
+        /// The line of the other host's terms that differs from `ours`. It is untrusted, and
+        /// escaped.
         theirs: String,
     },
     #[error(
@@ -61,15 +61,10 @@ pub enum LinksError {
     #[error("channel '{channel}': Policy::Swap does not work between hosts. Use Policy::Credit.")]
     Swap { channel: String },
     #[error("channel '{channel}': cannot start its relay: {reason}")]
-    Relay {
-        channel: String,
-        /// The error message of the channel or the kernel.
-        reason: String,
-    },
+    Relay { channel: String, reason: String },
     #[error("channel '{channel}' was opened with other options before: {before:?}. Use the same options.")]
     Opened {
         channel: String,
-        /// The options with which the program has opened the channel before.
         before: Box<Options>,
     },
     #[error(
@@ -82,7 +77,7 @@ pub enum LinksError {
 
 fn why(reason: &Option<End>) -> String {
     match reason {
-        None => "it was silent for too long".into(),
+        None => "silent for too long".into(),
         Some(end) => end.to_string(),
     }
 }

@@ -19,14 +19,13 @@ use std::str::FromStr;
 /// | `verbs://10.0.0.2:7400?key=link.key` | RDMA (feature `verbs`), **not** encrypted |
 ///
 /// The first channel uses this port number, the next channel the following one, and so on.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// A name that processes of this machine agree on. The names of their channels begin with this
     /// name.
     Shm(String),
-    /// An address for TCP, and the path of the key file.
     Tcp(SocketAddr, PathBuf),
-    /// An address for RDMA, and the path of the key file.
     Verbs(SocketAddr, PathBuf),
 }
 

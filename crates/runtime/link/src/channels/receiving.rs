@@ -54,7 +54,7 @@ impl ItemWriter<'_> {
                 self.producer.end();
                 Ok(())
             }
-            _ => Err("it sent a message that no sending relay sends"),
+            _ => Err("a message that no sending relay sends"),
         }
     }
 
@@ -65,7 +65,7 @@ impl ItemWriter<'_> {
             payload,
         } = *item;
         if number < self.next || number == u64::MAX || lost < self.control.lost() {
-            return Err("it sent items out of order");
+            return Err("items out of order");
         }
         self.control.set_lost(lost);
         self.next = number + 1;
@@ -76,7 +76,7 @@ impl ItemWriter<'_> {
         producer.skip_to(number);
         let loan = producer.loan(payload.len());
         let mut loan =
-            loan.map_err(|_| "it sent items that are larger than agreed, or too many of them")?;
+            loan.map_err(|_| "items that are larger than agreed, or too many of them")?;
         loan.copy_from_slice(payload);
         // The credits never let the other host wait here. But consumers that left before the first
         // item came can delay it.

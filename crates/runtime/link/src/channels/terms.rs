@@ -5,12 +5,11 @@ use super::message::HEAD_BYTES;
 use crate::interface::{Halves, Sizes};
 use onbeat_flow::{Channel, Options, Policy};
 
-/// The host on which the producer of a channel runs.
+/// The direction of a channel's items, seen from this host. A sending host has the producer.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// The producer is on this host.
     Sending,
-    /// The producer is on the other host.
     Receiving,
 }
 

@@ -21,15 +21,16 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 
-/// The bits of a want or a share that hold an instant, in ns of CLOCK_MONOTONIC. They overflow
-/// after two years.
+/// The bits that contain a time, in ns of CLOCK_MONOTONIC, in the word of a request or of a share
+/// of the window. The time overflows after two years.
 const INSTANT: u64 = (1 << 56) - 1;
 
 const AWAKE: u32 = 0;
-/// The state of a seat's thread that sleeps until the seat's bell rings.
+/// The state of a transfer's thread that sleeps until its bell rings, which means that it may ask
+/// for shares again.
 const ON_BELL: u32 = 1;
-/// The state of a seat's thread that sleeps until its connection reports. Other processes never
-/// wake such a thread.
+/// The state of a transfer's thread that sleeps until its connection reports an event. Other
+/// processes never wake such a thread.
 const ON_CONNECTION: u32 = 2;
 
 fn lease_end_left_ns(share: u64, now_ns: u64) -> u64 {
@@ -41,8 +42,8 @@ fn lease_end_left_ns(share: u64, now_ns: u64) -> u64 {
     left
 }
 
-/// The urgency of a chunk. The priority decides first, then the instant since which the chunk's
-/// message has waited.
+/// The urgency of a chunk. The priority decides first. Among equal priorities, the chunk whose
+/// message has waited longer is more urgent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Urgency(u64);
 
@@ -63,8 +64,8 @@ pub struct Lent {
 pub struct Rules {
     pub shares: usize,
     pub lease_ns: u64,
-    /// The longest time for which the most urgent transfer may leave free shares unused, ns. After
-    /// that, others pass it over.
+    /// The longest time for which the most urgent transfer may leave free shares of the window
+    /// unused, ns. After that, other transfers go first.
     pub patience_ns: u64,
 }
 
@@ -79,12 +80,14 @@ pub enum Answer {
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Patience {
-    /// The time since which the more urgent transfer could have posted a chunk, but has not.
+    /// The time since which the more urgent transfer could have posted a chunk, if it has not done
+    /// so.
     since_ns: Option<u64>,
     granted: u64,
     passed: u64,
-    /// Two counts of the chunks that the port had granted. The first was read when the seat
-    /// published its want, the second when its own chunk was granted (0 before).
+    /// The number of chunks that the port had granted at two times. The first is from when the
+    /// transfer published its request. The second is from when its own chunk was granted, and 0
+    /// before.
     counted: Option<(u64, u64)>,
 }
 
@@ -132,8 +135,8 @@ impl<'p> Arbiter<'p> {
         ahead.is_none_or(|(other, at)| (other, SEATS - at) < (want, SEATS - seat))
     }
 
-    /// Returns the time for which a share is still lent, in ns. If the share is free, returns its
-    /// word as the error. Clears a word that no transfer can have written, so that it does not
+    /// Returns for how long a share of the window is still lent, in ns. For a free share, returns
+    /// its word as the error. Clears a word that no transfer can have written, so that it does not
     /// become a lease later.
     fn lease_left_ns(&self, share: &AtomicU64, now_ns: u64) -> Result<u64, u64> {
         let seen = share.load(SeqCst);
@@ -189,8 +192,8 @@ impl<'p> Arbiter<'p> {
         None
     }
 
-    /// Gives shares back. Skips shares that another transfer has got in the meantime, and returns
-    /// the number of skipped shares.
+    /// Gives shares of the window back. Skips shares that another transfer has taken in the
+    /// meantime, and returns the number of skipped shares.
     pub fn give_back(&self, seat: usize, lent: &Lent) -> u64 {
         let mine = (seat as u64 + 1) << 56 | (lent.until_ns & INSTANT);
         let mut lost = 0;
@@ -203,9 +206,10 @@ impl<'p> Arbiter<'p> {
         lost
     }
 
-    /// Publishes what a seat wants next. `None` means that it wants nothing. Returns the number of
-    /// chunks that the port had granted up to this call. Wakes no thread. If the seat's
-    /// wish is less urgent than before or gone, call [`Arbiter::wake_next`].
+    /// Publishes the request of a transfer: the urgency of its next chunk and the number of shares
+    /// that the chunk needs. `None` means that the transfer has no chunk to send. Returns the
+    /// number of chunks that the port had granted up to this call. Wakes no thread. If the new
+    /// request is less urgent than the one before, or `None`, call [`Arbiter::wake_next`].
     pub fn publish(&self, seat: usize, next: Option<(Urgency, usize)>) -> u64 {
         let own = self.seat(seat);
         if let Some((_, need)) = next {
@@ -216,11 +220,11 @@ impl<'p> Arbiter<'p> {
         self.page.granted.load(SeqCst)
     }
 
-    /// Asks for `need` shares for a chunk of this urgency. Until the shares are granted, the caller
-    /// asks again when the bell rings, and at the latest at the answer's instant. To give up, the
-    /// caller calls [`Arbiter::withdraw`]. After a grant the want stays published until the caller
-    /// has posted the chunk, so that no later chunk overtakes it. Then the caller publishes its
-    /// next want.
+    /// Asks for `need` shares of the window for a chunk of this urgency. Until the shares are
+    /// granted, the caller asks again when the bell rings, and at the latest at the time in the
+    /// answer. To give up, the caller calls [`Arbiter::withdraw`]. After a grant the request stays
+    /// published until the caller has posted the chunk, so that no later chunk overtakes it. Then
+    /// the caller publishes its next request.
     pub fn ask(
         &self,
         seat: usize,
@@ -256,7 +260,7 @@ impl<'p> Arbiter<'p> {
     }
 
     /// Answers a transfer while a more urgent one waits. If the more urgent one could post a chunk
-    /// and does not, the transfer passes it over.
+    /// and does not for `patience_ns`, withdraws its request.
     fn answer_behind(
         &self,
         seat: usize,
@@ -305,8 +309,8 @@ impl<'p> Arbiter<'p> {
         }
     }
 
-    /// Returns how many chunks were granted to transfers of higher priority. A seat's count
-    /// restarts at 0 when another transfer takes the seat.
+    /// Returns how many chunks were granted to transfers of higher priority. A count restarts at 0
+    /// when another transfer takes the same place on the port.
     pub fn granted_above(&self, priority: u8) -> u64 {
         let above = |seat: &&Seat| seat.priority.load(Relaxed) > u32::from(priority);
         let seats = self.page.seats.iter().filter(above);
@@ -315,8 +319,8 @@ impl<'p> Arbiter<'p> {
         })
     }
 
-    /// Wakes the most urgent seat if the window has free shares. Call it after posting a chunk and
-    /// publishing the next want.
+    /// Wakes the most urgent waiting transfer if the window has free shares. Call this after
+    /// posting a chunk and publishing the next request.
     pub fn wake_next(&self, now_ns: u64) {
         if self.free_shares(now_ns).0 > 0 {
             self.wake_first();
@@ -349,15 +353,15 @@ impl<'p> Arbiter<'p> {
         }
     }
 
-    /// Returns since when the seat has to ask again, ns, and forgets it. Returns `None` if nobody has
-    /// rung its bell since the last call.
+    /// Returns the time since which the transfer should ask for shares again, in ns, and clears
+    /// this time. Returns `None` if nobody has rung the transfer's bell since the last call.
     pub fn take_rung(&self, seat: usize) -> Option<u64> {
         let rung_ns = self.seat(seat).rung_ns.swap(0, Relaxed);
         (rung_ns > 0).then_some(rung_ns)
     }
 
-    /// Returns the count of the seat's bell. Read it before asking: [`Arbiter::sleep`] returns at
-    /// once if the bell has rung since then.
+    /// Returns the count of the transfer's bell. Read the count before asking for shares:
+    /// [`Arbiter::sleep`] returns at once if the bell has rung since then.
     pub fn bell(&self, seat: usize) -> u32 {
         self.seat(seat).bell.load(SeqCst)
     }
@@ -369,9 +373,9 @@ impl<'p> Arbiter<'p> {
         seat.asleep.store(AWAKE, SeqCst);
     }
 
-    /// Sleeps by calling `wait`, unless the seat's bell no longer equals `bell`. [`Arbiter::ring`]
-    /// does not end this sleep. After ringing, check [`Arbiter::sleeps_on_connection`] and wake the
-    /// thread through its connection.
+    /// Sleeps by calling `wait`, unless the count of the transfer's bell differs from `bell`.
+    /// [`Arbiter::ring`] does not end this sleep. After ringing, check
+    /// [`Arbiter::sleeps_on_connection`] and wake the thread through its connection.
     pub fn sleep_on_connection<T>(
         &self,
         seat: usize,
@@ -436,8 +440,8 @@ mod tests {
 
     #[derive(Debug, Clone, Copy)]
     enum Step {
-        /// A message arrives at a seat that has no other message: seat, priority, shares per chunk,
-        /// number of chunks.
+        /// A message arrives at a transfer that has no other message: place on the port, priority,
+        /// shares per chunk, number of chunks.
         Comes(usize, u8, usize, usize),
         Acknowledged,
     }

@@ -58,7 +58,8 @@ impl Sample {
 }
 
 /// Returns the sample's rate if it differs enough from the rate in force: by more than an eighth. A
-/// lower rate counts only if the round trip is at most half of the window's time.
+/// lower rate counts only if the round trip is at most half of the time that the wire needs for the
+/// window.
 fn wanted_rate(in_force: u64, sample: &Sample) -> Option<u64> {
     let rate = sample.bits_per_second;
     let is_queue = sample.window_ns >= 2 * sample.round_trip_ns;

@@ -99,7 +99,6 @@ pub enum PortError {
     Full,
     #[error("port: cannot {what}: {source}")]
     System {
-        /// The purpose of the call, as a verb phrase after "cannot".
         what: &'static str,
         source: std::io::Error,
     },
@@ -190,7 +189,7 @@ impl Port {
         Ok(stats::of(&mapped, Settings::of_terms(terms).check()?))
     }
 
-    /// Takes a place on the port. The transfer's steps are counted in `steps`.
+    /// Takes a place on the port for a new transfer, whose steps are counted in `steps`.
     pub(crate) fn seat(
         &self,
         priority: u8,
@@ -261,7 +260,8 @@ pub(crate) fn acknowledge_now(stream: &TcpStream) {
     sys::acknowledge_now(stream.as_fd());
 }
 
-/// A connection's receiving side, which remembers when the kernel received what was read last.
+/// The receiving side of a connection. It records when the kernel received the bytes that were read
+/// last.
 pub(crate) struct Arrivals<'a> {
     stream: &'a TcpStream,
     arrived_ns: &'a AtomicU64,

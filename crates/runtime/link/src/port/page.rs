@@ -17,20 +17,20 @@ const LABEL_WORDS: usize = 6;
 const MAGIC: u64 = u64::from_le_bytes(*b"onbport\x05");
 pub const TERMS: usize = 6;
 
-/// The place of one transfer in the port's shared page. The transfer's process writes it. Other processes write
-/// only `want` (to withdraw the transfer's request), `bell`, `rung_ns`, and the count
-/// `passed_over`.
+/// The place of one transfer in the port's shared page. The transfer's process writes it. Other
+/// processes write only `want` (to withdraw the transfer's request), `bell`, `rung_ns`, and the
+/// count `passed_over`.
 #[repr(C, align(64))]
 pub struct Seat {
     /// The urgency of the waiting chunk. Larger numbers are more urgent. 0 means that no chunk
     /// waits.
     pub want: AtomicU64,
     pub need: AtomicU32,
-    /// A count that changes when the seat's thread has to ask again.
+    /// A count that changes when the transfer's thread should ask for shares of the window again.
     pub bell: AtomicU32,
     pub asleep: AtomicU32,
-    /// The time since which the seat's thread has to ask again, ns of CLOCK_MONOTONIC. 0 if it need
-    /// not.
+    /// The time since which the transfer's thread should ask for shares again, ns of
+    /// CLOCK_MONOTONIC. 0 if it need not ask.
     pub rung_ns: AtomicU64,
     pub priority: AtomicU32,
     pub pid: AtomicU32,
@@ -60,12 +60,12 @@ pub struct Page {
     magic: AtomicU64,
     terms: [AtomicU64; TERMS],
     pub granted: AtomicU64,
-    /// When a chunk was last acknowledged, ns of CLOCK_MONOTONIC.
+    /// The time at which a chunk was last acknowledged, ns of CLOCK_MONOTONIC.
     pub acknowledged_ns: AtomicU64,
     pub meter: Meter,
     pub seats: [Seat; SEATS],
-    /// The shares of the window. A share is 0 if free, else the holder's seat and the end of the
-    /// lease.
+    /// The shares of the window, one word each. The word of a free share is 0. The word of a lent
+    /// share contains the place of the transfer and the end of the lease.
     pub shares: [AtomicU64; SHARES],
 }
 

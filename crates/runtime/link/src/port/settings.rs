@@ -56,8 +56,8 @@ pub(super) fn wire_ns(bytes: u64, bits_per_second: u64) -> u64 {
     u64::try_from(ns).unwrap_or(u64::MAX)
 }
 
-/// Returns the most bytes that a chunk with this content needs on the wire: encrypted, with the
-/// headers of all layers.
+/// Returns the most bytes on the wire that a chunk with `chunk` bytes of content needs: encrypted,
+/// with the headers of all layers.
 fn on_wire(chunk: u64) -> u64 {
     // Settings change before they are checked. No allowed chunk is as large as this.
     let content = chunk.min(1 << 40) as usize;
@@ -131,9 +131,10 @@ impl Settings {
         self
     }
 
-    /// Sets the time that a lease lasts beyond the wire time of two windows; 20 ms by default. When
-    /// the lease of an unacknowledged chunk ends, others may use its shares. Choose more than the
-    /// round trip.
+    /// Sets how much longer the lease of a chunk lasts than the wire time of two windows; 20 ms by
+    /// default. The lease is the chunk's right to its part of the window. When the lease of an
+    /// unacknowledged chunk ends, other transfers may use this part. Choose more than the round
+    /// trip.
     pub fn slack(mut self, time: Duration) -> Settings {
         self.slack_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self
@@ -175,8 +176,8 @@ impl Settings {
     }
 
     /// Returns the longest time for which dead, stopped or stalled transfers can delay the others,
-    /// in ns. The delay ends when the last lease of these transfers has ended and the others have
-    /// passed them over.
+    /// in ns. The delay ends when the leases of these transfers have ended and the others may go
+    /// first.
     pub fn stall_ns(&self) -> u64 {
         self.lease_ns() + self.patience_ns
     }

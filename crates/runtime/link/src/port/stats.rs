@@ -15,7 +15,6 @@ pub struct PortStats {
     /// The measured rate, bit/s: at least a sixteenth of the given rate. `None` if the port has
     /// only had the given rate.
     pub measured_bits_per_second: Option<u64>,
-    /// The present size of a chunk's content, in bytes.
     pub chunk_bytes: usize,
     /// The number of chunks that the port has granted, to present and former transfers.
     pub granted: u64,
@@ -28,33 +27,29 @@ pub struct PortStats {
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransferStats {
-    /// The id of the process that sends.
     pub pid: u32,
     /// The name of the transfer's peer, with control characters escaped.
     pub label: String,
     /// The transfer's priority; larger is more urgent.
     pub priority: u8,
-    /// The transfer is waiting for the port.
     pub waits: bool,
     pub sent: Sent,
     /// The total time that the transfer's chunks have waited for the port, ns.
     pub wait_ns: u64,
-    /// The longest time that one chunk has waited for the port, ns.
     pub longest_wait_ns: u64,
-    /// The most chunks that other transfers were granted while one chunk of this transfer waited.
-    /// For the most urgent transfer this is at most one chunk per other transfer, unless others
-    /// passed it over.
+    /// The largest number of chunks that the port granted to other transfers while one chunk of
+    /// this transfer waited. For the most urgent transfer this is at most one chunk per other
+    /// transfer, unless others went first because it did not send.
     pub most_before: u64,
-    /// The time that the application has waited for credits, ns.
     pub credit_wait_ns: u64,
     /// The number of times that a message was preempted: more urgent chunks left between two of its
     /// chunks.
     pub preemptions: u64,
-    /// The number of times that others passed this transfer over, because it could send and did
+    /// The number of times that other transfers went first because this transfer could send and did
     /// not.
     pub passed_over: u64,
-    /// The number of shares of the window that this transfer had used and that others got before
-    /// the peer had acknowledged this transfer's bytes.
+    /// The number of shares of the window that this transfer lost to others: the lease of a chunk
+    /// ended before the peer had acknowledged the chunk's bytes.
     pub expired: u64,
 }
 
@@ -70,8 +65,8 @@ pub struct Sent {
 
 impl PortStats {
     /// Returns a rate that the wire certainly reaches, bit/s. This is the given rate, or the
-    /// measured rate less an eighth, because smaller changes are ignored. `None` if the measured
-    /// rate is the smallest possible one: the wire may be slower still.
+    /// measured rate less an eighth, because the port ignores smaller changes. `None` if the
+    /// measured rate is the smallest possible one: the wire may be slower still.
     pub fn sure_bits_per_second(&self) -> Option<u64> {
         let given = self.settings.bits_per_second();
         match self.measured_bits_per_second {

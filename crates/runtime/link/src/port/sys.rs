@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-/// Asks the kernel to report when the peer has acknowledged all bytes of a write
+/// The flag with which the kernel reports when the peer has acknowledged all bytes of a write
 /// (`linux/net_tstamp.h`). `REPORT` asks for reports without the content.
 const TX_ACK: u32 = 1 << 9;
 const REPORT: u32 = 1 << 4 | 1 << 7 | 1 << 11;
@@ -119,12 +119,13 @@ pub fn write_marked(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>]) -> Result<usi
 }
 
 const REPORTS_PER_CALL: usize = 8;
-/// The room for what the kernel reports about a message, in words. More is cut off.
+/// The size of the buffer for the kernel's report about a message, in words. The kernel cuts off
+/// longer reports.
 const CONTROL_WORDS: usize = 32;
 
 /// Removes the reports from a socket's error queue. The number per call is limited, so that a peer
-/// cannot keep the thread busy. Returns when the kernel made the first report after `since_ns`, ns of
-/// CLOCK_MONOTONIC.
+/// cannot keep the thread busy. Returns the time of the first report that the kernel made at or
+/// after `since_ns`, in ns of CLOCK_MONOTONIC.
 pub fn take_reports(socket: BorrowedFd<'_>, since_ns: u64) -> Option<u64> {
     let mut first = None;
     for _ in 0..128 {
@@ -154,7 +155,8 @@ pub fn take_reports(socket: BorrowedFd<'_>, since_ns: u64) -> Option<u64> {
     first
 }
 
-/// Returns when the kernel had received what a message reports or contains, ns of CLOCK_MONOTONIC.
+/// Returns the kernel's time stamp in a message, in ns of CLOCK_MONOTONIC. It is the time at which
+/// the kernel received the message's bytes or the reported acknowledgement.
 ///
 /// # Safety
 ///
@@ -183,7 +185,8 @@ unsafe fn stamp_ns(message: &libc::msghdr) -> Option<u64> {
     None
 }
 
-/// Converts a time of CLOCK_REALTIME in the last ten seconds. The clock may have been set since.
+/// Converts a time of CLOCK_REALTIME to ns of CLOCK_MONOTONIC. Returns `None` if the time is not
+/// within the last ten seconds, for example because the clock was set.
 fn monotonic_ns(stamp: &libc::timespec) -> Option<u64> {
     const LONGEST_AGO_NS: u64 = 10_000_000_000;
     let ns = |time: &libc::timespec| time.tv_sec as i128 * 1_000_000_000 + time.tv_nsec as i128;
@@ -270,8 +273,9 @@ mod tests {
         (sender, listener.accept().unwrap().0)
     }
 
-    /// Returns when the bytes of a write arrived and when the first report of their acknowledgement
-    /// was made, if both have stamps of at least 10 ms before they were read.
+    /// Returns the time at which the bytes of a write arrived, and the time of the first report of
+    /// their acknowledgement. Returns `None` unless both stamps are at least 10 ms older than their
+    /// reading.
     fn stamps_long_before_the_read() -> Option<[u64; 2]> {
         let (sender, receiver) = pair();
         stamp_arrivals(receiver.as_fd());
@@ -296,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn stamps_say_when_the_kernel_got_bytes_and_not_when_they_were_read() {
+    fn stamps_of_the_kernel_give_the_arrival_of_bytes_and_not_their_reading() {
         // On a busy machine, the kernel may be late. The first stamps may be missing, since the
         // kernel begins to stamp a little later.
         let found = (0..50).find_map(|_| stamps_long_before_the_read());
@@ -304,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_from_before_the_given_time_do_not_count() {
+    fn acknowledgement_reports_from_before_the_given_time_do_not_count() {
         let (sender, _receiver) = pair();
         report_acknowledgements(sender.as_fd()).unwrap();
         write_marked(sender.as_fd(), &[IoSlice::new(b"onbeat")]).unwrap();

@@ -18,8 +18,8 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 
-/// The divisor of a lease: half of the lease must be left when a chunk is posted. The thread may
-/// have been preempted after the grant.
+/// The divisor that gives the shortest remaining lease with which a chunk may be posted: half of
+/// the lease. The thread may have been preempted after the grant.
 const LEAST_LEFT: u64 = 2;
 
 struct Posted {
@@ -28,8 +28,8 @@ struct Posted {
     /// The number of bytes that the connection has sent up to the end of the chunk. `None` while
     /// the chunk is being written.
     end: Option<u64>,
-    /// When the peer has acknowledged the chunk at the latest, ns of CLOCK_MONOTONIC: if it leaves at
-    /// the port's rate after the chunks before it.
+    /// The latest time at which the peer should have acknowledged the chunk, ns of CLOCK_MONOTONIC.
+    /// It follows if the chunk leaves at the port's rate after the chunks before it.
     due_ns: u64,
 }
 
@@ -44,7 +44,8 @@ struct Connection {
     posted: VecDeque<Posted>,
     counted: u64,
     listener: Listener,
-    /// When acknowledgements were last looked for. Reports from before say nothing new.
+    /// The time at which this end last looked for acknowledgements, in ns of CLOCK_MONOTONIC.
+    /// Earlier reports contain nothing new.
     looked_ns: u64,
     round_trip_ns: u64,
 }
@@ -60,10 +61,10 @@ pub struct Transfer {
     connection: Lock<Connection>,
     written: AtomicU64,
     /// The number of chunks that the port had granted when this transfer published its present
-    /// want.
+    /// request.
     published: AtomicU64,
-    /// The number of chunks that more urgent transfers had been granted at this transfer's last
-    /// grant.
+    /// The number of chunks that the port had granted to more urgent transfers when it last granted
+    /// one to this transfer.
     urgent: AtomicU64,
     wake: EventFd,
     steps: Option<Arc<dyn StepWords>>,
@@ -79,12 +80,13 @@ pub struct Turn {
 }
 
 pub enum Go {
-    /// The caller writes the chunk now, and then calls [`Transfer::wrote`].
+    /// The chunk may be sent. The caller writes it now, and then calls [`Transfer::wrote`].
     Now,
-    /// The caller asks again when the port wakes it, or at this instant (ns of CLOCK_MONOTONIC).
+    /// The chunk must wait. The caller asks again when the port wakes it, or at this time (ns of
+    /// CLOCK_MONOTONIC).
     Later(u64),
     /// The connection's own chunks fill the window. The caller asks again when the peer
-    /// acknowledges one, when the port wakes it, or at this instant (ns of CLOCK_MONOTONIC).
+    /// acknowledges one, when the port wakes it, or at this time (ns of CLOCK_MONOTONIC).
     Full(u64),
 }
 
@@ -181,8 +183,8 @@ impl Transfer {
         self.seat
     }
 
-    /// Uses this connection from now on. Chunks of the previous connection keep their shares until
-    /// their leases end.
+    /// Makes the transfer send over the connection `stream` from now on. Chunks of the previous
+    /// connection keep their shares until their leases end.
     pub(super) fn begin(&self, stream: TcpStream) {
         // Without reports, leases end in time, and the next chunk looks for acknowledgements.
         let _ = sys::report_acknowledgements(stream.as_fd());
@@ -208,9 +210,9 @@ impl Transfer {
     }
 
     /// Publishes the next message: the size of its next chunk, and the instant since which the
-    /// message waits. `None` means that no message waits. The message then has its place before its
-    /// thread wakes up. Real-time safe: a few stores. If the next message is less urgent than the
-    /// one before, call [`Transfer::pass_on`].
+    /// message waits. `None` means that no message waits. So the message has its place in the
+    /// port's order before its thread wakes up. Real-time safe: a few stores. If the next message
+    /// is less urgent than the one before, call [`Transfer::pass_on`].
     pub fn publish(&self, next: Option<(usize, u64)>) {
         let urgency = |since_ns| Urgency::new(self.priority, since_ns);
         let next = next.map(|(bytes, since_ns)| (urgency(since_ns), self.shares_needed(bytes)));
@@ -274,9 +276,10 @@ impl Transfer {
         Go::Now
     }
 
-    /// Returns the instant until which a chunk must wait because the connection's own chunks fill
-    /// the window. The chunk keeps its place as long as their leases last. After that, a peer that
-    /// does not acknowledge delays only its own transfer.
+    /// Returns the time until which a chunk must wait because chunks of the same connection fill
+    /// the window. While the leases of these chunks last, the waiting chunk keeps its place in the
+    /// port's order. After that it loses its place, so a peer that does not acknowledge delays only
+    /// its own transfer.
     fn blocked_by_own_chunks(
         &self,
         connection: &Connection,
@@ -478,7 +481,8 @@ impl Transfer {
         }
     }
 
-    /// Returns since when this transfer has to ask again, ns. `None` if nothing has changed.
+    /// Returns the time since which this transfer should ask again, in ns. Returns `None` if
+    /// nothing has changed.
     pub fn take_rung(&self) -> Option<u64> {
         self.arbiter().take_rung(self.seat)
     }

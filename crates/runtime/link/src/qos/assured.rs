@@ -35,8 +35,8 @@ impl Thread {
 }
 
 impl Drop for Thread {
-    /// Waits until the peer has acknowledged or this end has given up all messages, and until this
-    /// end has sent its last status. Ends after 10 s without progress, too.
+    /// Waits until every message is acknowledged or given up, and until this end has sent its last
+    /// status. Also ends after 10 s without progress.
     fn drop(&mut self) {
         let shared = &*self.shared;
         let mut state = shared.lock();

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 /// The counts of the messages that an end has sent.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SentCounts {
     /// The number of messages that this end has sent, each counted once.
@@ -16,7 +17,6 @@ pub struct SentCounts {
     pub stale: u64,
     /// The number of periods in which this end should have sent a message and sent none.
     pub late: u64,
-    /// The number of times that a message was sent again.
     pub resent: u64,
     /// The number of messages that were given up, because the peer acknowledged none of their
     /// copies.
@@ -48,7 +48,6 @@ pub struct ReceivedCounts {
 pub struct Counts {
     pub sent: SentCounts,
     pub received: ReceivedCounts,
-    /// The number of times that the peer fell silent.
     pub silences: u64,
     /// The peer is silent at present: it has given no sign of life within the agreed time.
     pub is_silent: bool,

@@ -110,8 +110,8 @@ pub(crate) struct Promise {
     on_breach: OnBreach,
 }
 
-/// The quality of service of a link, as promises: what an end asserts about its messages, and how it
-/// reacts if a promise is broken. Each end states its own.
+/// The quality of service of a link, as promises: what an end asserts about its messages, and how
+/// it reacts if a promise is broken. Each end states its own.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Qos {
     fresh_for: Option<Promise>,

@@ -139,8 +139,8 @@ fn send_again(shared: &Shared, due: Due) {
 
 fn violation_text(violation: Violation) -> &'static str {
     match violation {
-        Violation::Credits => "it sent more messages than it has credits",
-        _ => "it reports impossible counts of messages",
+        Violation::Credits => "more messages than it has credits for",
+        _ => "impossible counts of messages",
     }
 }
 
@@ -180,7 +180,7 @@ fn handle_message(
         return Ok(());
     }
     if content.len() > shared.sizes.message_bytes {
-        return Err("it sent a message that is larger than agreed");
+        return Err("a message that is larger than agreed");
     }
     drop(state);
     let place = shared.place(number);

@@ -15,8 +15,8 @@ use crate::pi::{Bell, Lock};
 use onbeat_flow::clock::now_ns;
 use std::sync::Arc;
 
-/// The longest time for which a thread holds `out` while it waits for a free slot of the backend,
-/// in ns.
+/// The longest time for which a thread keeps the lock `out` while it waits for a free slot of the
+/// backend, in ns.
 pub const SLICE_NS: u64 = 1_000_000;
 
 #[derive(Debug, Clone, Copy)]

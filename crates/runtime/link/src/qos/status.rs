@@ -11,8 +11,8 @@ pub const STATUS_BYTES: usize = TERMS_BYTES;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Status {
     pub consumed: u64,
-    /// The messages that have arrived and are not consumed, one per bit. Bit 0 stands for message
-    /// `consumed`.
+    /// The messages that have arrived and are not consumed, one per bit. Bit 0 stands for the
+    /// message with the number `consumed`.
     pub arrived: u64,
     pub last: Option<u64>,
     pub receives_no_more: bool,

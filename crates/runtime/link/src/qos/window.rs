@@ -14,12 +14,12 @@ use crate::resume::Violation;
 /// The largest number of messages that are sent and not acknowledged: a status has a bit for each.
 pub const MOST_CREDITS: usize = 64;
 
-/// The rule for sending a message again.
+/// The rule for sending a message again, at most `times` times.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy)]
 pub struct Retry {
     /// The time that an acknowledgement may take, ns. `None` means no limit.
     pub timeout_ns: Option<u64>,
-    /// The most times that a message is sent again.
     pub times: u32,
 }
 
@@ -34,7 +34,7 @@ enum Open {
     },
 }
 
-/// An action that is due for a message. Each variant holds the message's number.
+/// An action that is due for a message. Each variant contains the message's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
     /// The sender must send the message again.
@@ -121,7 +121,7 @@ impl Outbox {
         self.oldest() == self.next
     }
 
-    /// Takes in a status of the receiver: the number of consumed messages, and a bit for each later
+    /// Applies a status of the receiver: the number of consumed messages, and a bit for each later
     /// one that has arrived. An outdated status changes nothing.
     ///
     /// # Errors
@@ -169,7 +169,7 @@ impl Outbox {
 /// The result of [`Inbox::judge`] for a message that arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Came {
-    /// The message is new and has a place.
+    /// The message is new, and the receiver has room for it.
     New,
     /// The message arrived before, or was given up.
     Again,
@@ -180,8 +180,8 @@ pub enum Came {
 pub struct Inbox {
     credits: u64,
     consumed: u64,
-    /// The messages that have arrived and are not consumed, one per bit. Bit 0 stands for message
-    /// `consumed`.
+    /// The messages that have arrived and are not consumed, one per bit. Bit 0 stands for the
+    /// message with the number `consumed`.
     arrived: u64,
     oldest: u64,
 }
@@ -200,7 +200,7 @@ impl Inbox {
     /// Reports whether the message of this number is new.
     ///
     /// # Errors
-    /// The message has no place, because the peer had no credit for it.
+    /// Fails if the peer had no credit for the message.
     pub fn judge(&self, number: u64) -> Result<Came, Violation> {
         match number.checked_sub(self.consumed) {
             None => Ok(Came::Again),
@@ -218,7 +218,7 @@ impl Inbox {
         }
     }
 
-    /// Takes in the sender's report of the oldest message that can still come.
+    /// Applies the sender's report of the oldest message that can still arrive.
     pub fn on_oldest(&mut self, oldest: u64) {
         self.oldest = self.oldest.max(oldest);
     }

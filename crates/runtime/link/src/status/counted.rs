@@ -24,8 +24,8 @@ struct Way {
 }
 
 impl Directions {
-    /// Makes the ids for a link between machines. Both ends have the same `session`. `place` is the
-    /// address of the listening end.
+    /// Makes the ids of the two directions of a link between machines. Both ends have the same
+    /// `session`. `place` is the address of the listening end.
     pub(crate) fn between(session: &[u8; 32], place: &str, listens: bool) -> Directions {
         let way = |number, name| Way {
             messages: LinkId::new(spread(session, number), &format!("{place}/{name}")),

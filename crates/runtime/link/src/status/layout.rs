@@ -17,9 +17,7 @@ pub(crate) enum Word {
     Backend,
     Listens,
     State,
-    /// The time at which this end of the link was created, in ns of CLOCK_MONOTONIC.
     BegunNs,
-    /// The time at which the state of the end last changed, in ns of CLOCK_MONOTONIC.
     ChangedNs,
     Credits,
     MessageBytes,
@@ -94,11 +92,11 @@ impl Backend {
 }
 
 /// The state of a link.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// The peer has not connected yet.
     Waiting,
-    /// The peer is connected.
     Connected,
     /// The connection is broken, and the ends will resume it.
     Broken,
@@ -133,7 +131,6 @@ pub struct Passed {
     pub bytes: u64,
     /// The time of the last message, ns of CLOCK_MONOTONIC; `None` before the first.
     pub last_ns: Option<u64>,
-    /// The number of values that were published or read.
     pub values: u64,
 }
 
@@ -167,13 +164,12 @@ impl QosStatus {
 }
 
 /// The settings that were in force on an end's port when its last message left.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PortStatus {
-    /// The rate that the port was given, bit/s.
     pub given_bits_per_second: u64,
     /// The measured rate, bit/s; `None` if it does not differ from the given one.
     pub measured_bits_per_second: Option<u64>,
-    /// The size of a chunk's content, in bytes.
     pub chunk_bytes: u64,
 }
 
@@ -184,19 +180,18 @@ pub struct LinkStatus {
     pub backend: Backend,
     /// The peer connects to this end. If false, this end connects to the peer.
     pub listens: bool,
-    /// The name or address of the link.
     pub name: String,
     /// The name or address of the peer; empty before the peer has connected.
     pub peer: String,
     pub state: State,
-    /// Two times in ns of CLOCK_MONOTONIC: when this side of the link was created, and when its state last changed.
+    /// Two times in ns of CLOCK_MONOTONIC: when this side of the link was created, and when its
+    /// state last changed.
     pub since_ns: [u64; 2],
-    /// The sizes on which the ends have agreed.
     pub sizes: Sizes,
     /// The traffic in the two directions: to the peer, and from the peer.
     pub passed: [Passed; 2],
-    /// Two numbers: messages that the peer has not consumed, or `None` if the backend cannot report
-    /// them, and sends that found no credit until their deadline.
+    /// Two numbers: messages that the peer has not consumed, and sends that found no credit until
+    /// their deadline. The first is `None` if the backend cannot report it.
     pub credit: (Option<u64>, u64),
     /// Two numbers: connections after the first, and refused handshakes.
     pub resumed_refused: [u64; 2],

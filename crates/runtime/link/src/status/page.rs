@@ -28,8 +28,8 @@ unsafe impl Send for Page {}
 unsafe impl Sync for Page {}
 
 impl Page {
-    /// Makes a page for an end that waits for its peer. Returns `None` if the kernel gives no
-    /// memory or descriptor. The end then works without a page. Not real-time safe.
+    /// Makes a status page for an end that waits for its peer. Returns `None` if the kernel gives
+    /// no memory or descriptor. The end then works without a page. Not real-time safe.
     pub(crate) fn new(
         backend: Backend,
         listens: bool,

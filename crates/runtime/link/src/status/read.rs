@@ -16,7 +16,6 @@ const MOST_DESCRIPTORS: usize = 65_536;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     pub pid: u32,
-    /// The user id of the page's owner.
     pub uid: u32,
     /// The process's name (`comm`), which is untrusted.
     pub program: String,

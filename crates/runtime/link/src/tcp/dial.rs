@@ -108,8 +108,8 @@ pub fn shake_connecting(
     within_limit(stream, ours.chunk, |s| handshake::connect(s, key, ours))
 }
 
-/// Shakes hands as the listening end. An end without a session accepts a new one. Otherwise it
-/// accepts only its own session.
+/// Shakes hands as the listening end. An end without a session accepts a new session. An end with a
+/// session accepts only this session.
 pub fn shake_listening(
     stream: &TcpStream,
     key: &Key,

@@ -157,8 +157,8 @@ impl Drop for Door<'_> {
     }
 }
 
-/// A thread that refuses all later connections to an end whose link needs no other connection. It
-/// stops with the link.
+/// A thread that refuses further connections to an end that has its peer and needs no other
+/// connection. It stops with the link.
 pub struct Keeper {
     stop: Arc<AtomicBool>,
     waking: Waking,

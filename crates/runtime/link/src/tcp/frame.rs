@@ -31,13 +31,13 @@ pub struct Chunk {
 }
 
 /// A peer's report on its own state. Each status replaces the previous one.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Status {
     /// The number of messages that the peer has received, and the number that it has consumed.
     pub progress: Progress,
     /// The number of all messages that the peer has sent. `None` while it may send more.
     pub sends_no_more: Option<u64>,
-    /// The peer does not receive messages any more.
     pub receives_no_more: bool,
 }
 

@@ -39,7 +39,6 @@ pub struct Hello {
     pub sizes: Sizes,
     /// The size of a chunk's content, in bytes.
     pub chunk: usize,
-    /// The end encrypts everything after the handshake.
     pub sealed: bool,
     /// The session that the end wants to resume. `None` asks for a new one.
     pub session: Option<Session>,
@@ -65,7 +64,6 @@ pub struct Agreed {
     pub peer: Hello,
     /// The session of this connection. It is new, or it is the one that the peer resumes.
     pub session: Session,
-    /// The keys that encrypt this connection in both directions.
     pub keys: StatelessTransportState,
 }
 

@@ -28,16 +28,11 @@ pub enum KeyError {
     #[error("key file {path}: cannot {what}: {source}")]
     File {
         path: String,
-        /// The operation that failed, as a verb phrase, for example "create it".
         what: &'static str,
         source: std::io::Error,
     },
     #[error("key file {path}: {what}. It must have mode 0600, and belong to the user that runs the link.")]
-    Open {
-        path: String,
-        /// The fault of the file's type, mode or owner.
-        what: &'static str,
-    },
+    Open { path: String, what: &'static str },
     #[error("key file {path}: not a key. A key is 64 hexadecimal digits on one line.")]
     Form { path: String },
 }

@@ -63,7 +63,7 @@ pub struct Posted {
 pub struct Messages {
     pub out: Vec<Posted>,
     pub incoming_bytes: Vec<usize>,
-    /// When each message was complete, ns of CLOCK_MONOTONIC.
+    /// For each slot, the time at which its received message was complete, ns of CLOCK_MONOTONIC.
     pub complete_ns: Vec<u64>,
 }
 
@@ -98,9 +98,10 @@ pub struct Shared {
     /// longer than a closing end waits.
     chunks: AtomicU64,
     page: Option<Arc<Page>>,
-    /// Since when the writer has been free to post a message, ns of CLOCK_MONOTONIC.
+    /// The time since which the writer has been free to post a message, ns of CLOCK_MONOTONIC.
     writer_free_ns: AtomicU64,
-    /// When the kernel received what the reader read last, ns of CLOCK_MONOTONIC.
+    /// The time at which the kernel received the bytes that the reader read last, ns of
+    /// CLOCK_MONOTONIC.
     pub arrived_ns: AtomicU64,
 }
 
@@ -113,7 +114,7 @@ impl Shared {
             resumed: false,
             is_heard: false,
             broken_since_ns: now_ns(),
-            reason: "it has not connected yet".into(),
+            reason: "the peer has not connected yet".into(),
         };
         let state = State {
             sender: Sender::new(credits),

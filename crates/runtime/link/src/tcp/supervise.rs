@@ -101,7 +101,7 @@ pub fn keep_connecting(shared: &Shared, address: SocketAddr, terms: &Terms) {
                 continue;
             }
             Err(failed) if is_final(&failed) => {
-                reason = format!("it refuses to resume the link: {failed}");
+                reason = format!("the peer refuses to resume the link: {failed}");
                 shared.ended(End::Gone { reason });
             }
             Err(_) if now_ns() >= deadline => shared.ended(End::Gone { reason }),

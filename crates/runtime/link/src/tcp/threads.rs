@@ -326,7 +326,7 @@ impl From<std::io::Error> for Stopped {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => {
                 format!("nothing came for {} s", SILENCE_LIMIT.as_secs())
             }
-            ErrorKind::UnexpectedEof => "it closed the connection".into(),
+            ErrorKind::UnexpectedEof => "the peer closed the connection".into(),
             _ => format!("cannot read: {error}"),
         })
     }
@@ -335,9 +335,9 @@ impl From<std::io::Error> for Stopped {
 impl From<Violation> for Stopped {
     fn from(violation: Violation) -> Stopped {
         Stopped::Protocol(match violation {
-            Violation::Progress => "it reports impossible counts of messages",
-            Violation::Turn => "it sent a message out of order",
-            Violation::Credits => "it sent more messages than it has credits",
+            Violation::Progress => "impossible counts of messages",
+            Violation::Turn => "a message out of order",
+            Violation::Credits => "more messages than it has credits for",
         })
     }
 }
@@ -373,11 +373,11 @@ fn read_frame<R: Read>(
     let mut head = [0; HEAD_BYTES];
     reader.read_exact(&mut head)?;
     let head = Head::parse(&head, shared.limits())
-        .ok_or(Stopped::Protocol("it sent bytes that are not a frame"))?;
+        .ok_or(Stopped::Protocol("bytes that are not a frame"))?;
     let left = || Stopped::Broken("a newer connection has replaced this one".into());
     match head {
         Head::Message(chunk) => {
-            let out_of_turn = Stopped::Protocol("it sent a chunk out of order");
+            let out_of_turn = Stopped::Protocol("a chunk out of order");
             let is_next = follows(of_message, &chunk);
             is_next.then_some(()).ok_or(out_of_turn)?;
             let state = shared.lock();
@@ -447,7 +447,7 @@ fn read_value<R: Read>(
     of_value: &mut Option<Chunk>,
     chunk: Chunk,
 ) -> Result<(), Stopped> {
-    let unasked = Stopped::Protocol("it sent a value that this end did not ask for");
+    let unasked = Stopped::Protocol("a value that this end did not ask for");
     let state = shared.lock();
     let is_due = state.questions.asked > state.questions.answered && follows(of_value, &chunk);
     drop(state);

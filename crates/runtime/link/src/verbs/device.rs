@@ -165,7 +165,8 @@ impl Device {
     }
 }
 
-/// The number of sends beyond one per receive: reads of values, and unacknowledged sends.
+/// The number of sends for which a queue has room in addition to one per receive: for reads of
+/// values, and for sends that are not acknowledged yet.
 const SPARE: u32 = 8;
 const RETRIES: u8 = 7;
 const HOPS: u8 = 64;
@@ -325,7 +326,7 @@ impl Queue {
             return Ok(None);
         }
         if count < 0 {
-            return Err(failed("its completions cannot be read"));
+            return Err(failed("the completions of the queue pair cannot be read"));
         }
         if wc.status != SUCCESS {
             // SAFETY: the library returns a static text.

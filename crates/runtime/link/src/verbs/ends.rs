@@ -49,7 +49,7 @@ impl Lane {
     /// link, and the call then returns `true`.
     ///
     /// # Safety
-    /// As for [`Queue::post`].
+    /// The rules of [`Queue::post`] apply.
     unsafe fn post(&mut self, request: Request, kind: Kind) -> bool {
         let Some(queue) = self.queue.as_mut().filter(|_| !self.is_broken) else {
             return true;
@@ -148,14 +148,11 @@ impl VerbsOutgoing {
                         None => self
                             .lane
                             .shared()
-                            .violated("it reports an impossible count of messages"),
+                            .violated("an impossible count of messages"),
                     }
                     self.lane.post_receive();
                 }
-                Done::Written { .. } => self
-                    .lane
-                    .shared()
-                    .violated("it sent a message out of order"),
+                Done::Written { .. } => self.lane.shared().violated("a message out of order"),
             }
         }
         if let (true, Some(egress), Some(queue)) = (any, &self.egress, &self.lane.queue) {
@@ -397,13 +394,13 @@ impl VerbsIncoming {
             return shared.violated("a message in chunks");
         };
         if tags::ahead(self.received, told, 0).is_none() {
-            return shared.violated("it sent a message out of order");
+            return shared.violated("a message out of order");
         }
         if self.received - self.consumed >= shared.sizes.credits as u64 {
-            return shared.violated("it sent more messages than it has credits");
+            return shared.violated("more messages than it has credits for");
         }
         if bytes > shared.sizes.message_bytes {
-            return shared.violated("it sent a message that is larger than agreed");
+            return shared.violated("a message that is larger than agreed");
         }
         self.lengths[self.place(self.received)] = bytes;
         self.received += 1;
@@ -418,7 +415,7 @@ impl VerbsIncoming {
                 Done::Sent(Kind::Message) => {}
                 Done::Sent(Kind::Value) => self.accesses.1 += 1,
                 Done::Written { tag, bytes } => self.arrived(tag, bytes),
-                Done::Told(_) => self.lane.shared().violated("it sent a count out of order"),
+                Done::Told(_) => self.lane.shared().violated("a count out of order"),
             }
         }
         any
@@ -433,7 +430,7 @@ impl VerbsIncoming {
     /// Posts a request, once the queue has room.
     ///
     /// # Safety
-    /// As for [`Queue::post`].
+    /// The rules of [`Queue::post`] apply.
     unsafe fn post(&mut self, request: Request, kind: Kind) {
         // SAFETY: the caller promises it.
         while !unsafe { self.lane.post(request, kind) } {
@@ -590,7 +587,7 @@ impl Remote for Peer<'_> {
     }
 
     fn impossible(&self) -> Unread {
-        let what = "it published impossible heads of values";
+        let what = "impossible heads of values";
         self.half.lane.shared().violated(what);
         Unread::Over(End::Protocol { what })
     }

@@ -121,9 +121,9 @@ fn messages_too_long_out_of_turn_or_without_credit_end_the_link() {
         "as agreed"
     );
     // The message fits into the ring, but not into its slot.
-    let larger = protocol("it sent a message that is larger than agreed");
+    let larger = protocol("a message that is larger than agreed");
     assert_eq!(outcome_of_lies(&[(65, 0, 0)]), larger);
-    let out_of_turn = protocol("it sent a message out of order");
+    let out_of_turn = protocol("a message out of order");
     for tag in [1, 7, 0xffff] {
         assert_eq!(outcome_of_lies(&[(8, 0, tag)]), out_of_turn, "{tag}");
     }
@@ -138,7 +138,7 @@ fn messages_too_long_out_of_turn_or_without_credit_end_the_link() {
         out_of_turn,
         "twice"
     );
-    let many = protocol("it sent more messages than it has credits");
+    let many = protocol("more messages than it has credits for");
     assert_eq!(outcome_of_lies(&[(8, 0, 0), (8, 64, 1), (8, 0, 2)]), many);
 }
 
@@ -217,7 +217,11 @@ fn a_peer_that_writes_after_the_end_of_a_link_changes_nothing() {
     // The other end is gone, so the request may stay open.
     let more = Request::Write(write(&liar, 64, 64));
     let done = post(&mut liar.queues.out, more, now_ns() + 5_000_000_000);
-    assert_ne!(done, Some(Ok(())), "it is still served");
+    assert_ne!(
+        done,
+        Some(Ok(())),
+        "the device still serves a peer whose key was revoked"
+    );
     assert_eq!(memory(base), before);
 }
 
@@ -231,7 +235,7 @@ fn impossible_counts_records_and_heads_end_the_link() {
             break error;
         }
     };
-    let what = "it reports an impossible count of messages";
+    let what = "an impossible count of messages";
     assert_eq!(end, End::Protocol { what }.into());
 
     // A message on the queue pair for counts, and a count on the queue pair for messages.
@@ -243,19 +247,19 @@ fn impossible_counts_records_and_heads_end_the_link() {
             break error;
         }
     };
-    let what = "it sent a message out of order";
+    let what = "a message out of order";
     assert_eq!(end, End::Protocol { what }.into());
     let (mut honest, mut liar, _) = honest_and_liar();
     let _ = perform(&mut liar.queues.out, Request::Tag(1));
-    assert_eq!(next(&mut honest), protocol("it sent a count out of order"));
+    assert_eq!(next(&mut honest), protocol("a count out of order"));
 
     let (mut honest, liar, _) = honest_and_liar();
     liar.side.tell(Record::Ready).unwrap();
-    assert_eq!(next(&mut honest), protocol("it sent a record out of order"));
+    assert_eq!(next(&mut honest), protocol("a record out of order"));
     let (mut honest, liar, _) = honest_and_liar();
     let mut sent = liar.side.sent.lock().unwrap();
     sealed::send(&mut &liar.side.stream, &liar.side.keys, &mut sent, &[99]).unwrap();
-    assert_eq!(next(&mut honest), protocol("it sent an unknown record"));
+    assert_eq!(next(&mut honest), protocol("an unknown record"));
 
     // The value is in a slot that does not exist, or is longer than agreed.
     for words in [[1 << 2 | 3, 1, 8], [1 << 2, 1, 33], [1 << 2, 1, u64::MAX]] {
@@ -265,7 +269,7 @@ fn impossible_counts_records_and_heads_end_the_link() {
         let set = heads.iter().zip(words);
         set.for_each(|(head, word)| head.store(word, Ordering::SeqCst));
         let read = honest.1.read(watchdog(), &mut |_| panic!("it is none"));
-        let what = "it published impossible heads of values";
+        let what = "impossible heads of values";
         assert_eq!(read, Err(End::Protocol { what }), "{words:?}");
     }
 }

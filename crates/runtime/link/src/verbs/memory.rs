@@ -124,7 +124,8 @@ impl Keys {
 }
 
 pub struct EndMemory {
-    /// The registrations of `words` and `block`. They must be dropped before these two.
+    /// The registrations of the fields `words` and `block` with the device. Drop the registrations
+    /// before these fields.
     regions: Mutex<Vec<Arc<MemoryRegion>>>,
     keys: AllKeys,
     words: Box<Words>,

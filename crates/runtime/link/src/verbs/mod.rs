@@ -131,9 +131,9 @@ impl Verbs {
     /// needs [`Verbs::chunk_bytes`] with [`Settings::chunk`](crate::port::Settings::chunk).
     ///
     /// A send then lasts until the peer's device has the whole message, because only the sending
-    /// thread reads the acknowledgements. The deadline applies to the credit alone. Values do not
-    /// count in the port's window, because the peer fetches them. The chunk size stays as it was
-    /// given, even if the port measures a lower rate.
+    /// thread reads the acknowledgements. The deadline applies only to the wait for a credit.
+    /// Values do not count in the port's window, because the peer fetches them. The chunk size
+    /// stays as it was given, even if the port measures a lower rate.
     pub fn on_port(mut self, port: &Port, priority: u8) -> Verbs {
         self.port = Some((port.clone(), priority));
         self.chunk_bytes(port.settings().chunk())

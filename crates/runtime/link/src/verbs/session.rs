@@ -28,7 +28,7 @@ pub enum Half {
 
 const ENDED: u32 = 1;
 const PEER_RECEIVES_NO_MORE: u32 = 2;
-/// The value of `sent_by_peer` while the peer may send more. No count of messages is as large.
+/// The value of `sent_by_peer` while the peer may send more. A count of messages never reaches it.
 const SENDS: u64 = u64::MAX;
 
 pub struct Side {
@@ -120,7 +120,8 @@ impl Shared {
         }
     }
 
-    /// Returns why this half is over, or `None`. Takes no lock while the link stands.
+    /// Returns the reason why this half has ended, or `None` if it has not. Takes no lock while the
+    /// link works.
     pub fn over(&self, half: Half) -> Option<End> {
         let flags = self.flags.load(Ordering::Acquire);
         if flags & ENDED != 0 {
@@ -172,10 +173,8 @@ impl Shared {
                 Ok(Record::ReceivesNoMore) => {
                     self.flags.fetch_or(PEER_RECEIVES_NO_MORE, Ordering::AcqRel);
                 }
-                Ok(_) => break wrong("it sent a record out of order"),
-                Err(e) if e.kind() == ErrorKind::InvalidData => {
-                    break wrong("it sent an unknown record")
-                }
+                Ok(_) => break wrong("a record out of order"),
+                Err(e) if e.kind() == ErrorKind::InvalidData => break wrong("an unknown record"),
                 Err(e) => break self.after_the_last(&e),
             }
             self.wake();
@@ -192,7 +191,7 @@ impl Shared {
         let reason = lock(&self.state).reason.clone();
         End::Gone {
             reason: reason
-                .unwrap_or_else(|| format!("its TCP connection for control ended: {error}")),
+                .unwrap_or_else(|| format!("the TCP connection for control ended: {error}")),
         }
     }
 }

@@ -8,8 +8,8 @@
 //!
 //! The device reports the length of the last write. The writes before it have the agreed length.
 
-/// The number of bits of a count that a tag has. They are enough for far more messages than there
-/// are credits.
+/// The number of low bits of a message count that a tag contains. They are enough for far more
+/// messages than there are credits.
 const COUNT_BITS: u32 = 16;
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
 pub const MOST_CHUNKS: usize = 1 << (32 - COUNT_BITS);
@@ -49,7 +49,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn counts_continue_when_their_tags_wrap() {
+    fn message_counts_continue_when_their_tags_wrap_around() {
         let turn = 1 << COUNT_BITS;
         for count in [0, 1, turn - 1, turn, 5 * turn - 2] {
             for more in 0..4 {

@@ -11,13 +11,13 @@
 use std::sync::atomic::{fence, AtomicU64, Ordering};
 
 pub const SLOTS: usize = 3;
-/// The number of words of the heads: the latest value's slot, and a version and a length for each
-/// slot.
+/// The number of words of the heads of all values: the latest value's slot, and a version and a
+/// length for each slot.
 pub const WORDS: usize = 1 + 2 * SLOTS;
 
 pub type HeadWords = [AtomicU64; WORDS];
 
-/// A reader's copy of the heads. Its words may have been read at different times.
+/// A reader's copy of the heads of all values. Its words may have been read at different times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heads {
     newest: u64,

@@ -146,7 +146,8 @@ pub struct Done {
     pub lost: AtomicU64,
     pub doubled: AtomicU64,
     pub overtaken: AtomicU64,
-    /// The numbers behind a [`MARK`], in their order on the wire. `None` if no test needs them.
+    /// The numbers that follow a [`MARK`] in packets, in their order on the wire. `None` if no test
+    /// needs them.
     pub marks: Option<Mutex<Vec<u64>>>,
     pub dialled: AtomicU64,
 }
@@ -155,7 +156,7 @@ pub struct Done {
 #[derive(Debug, Default)]
 pub struct Swallows {
     pub all_from: [AtomicBool; 2],
-    /// Swallows packets with TCP content from the first host, and from the second host.
+    /// Two flags: drop packets with TCP content from the first host, and from the second host.
     /// Acknowledgements pass.
     pub content_from: [AtomicBool; 2],
     pub ends: AtomicBool,

@@ -75,7 +75,7 @@ struct PlacementArgs {
     /// CPU for all, or CALLBACK-OR-NODE=CPU; repeatable [default: the highest in the model]
     #[arg(long, value_name = "[NAME=]N", value_parser = cpu)]
     cpu: Vec<Cpu>,
-    /// CPU of the middleware's threads [default: one in the model without a server]
+    /// CPU of the middleware's threads [default: a CPU in the model that has no server]
     #[arg(long, value_name = "N")]
     middleware_cpu: Option<u16>,
     /// Real-time priority of the chain, 1 to 89 [default: 80, or below the plans of --beside]
@@ -94,7 +94,7 @@ struct TimingArgs {
     /// no measured execution out [default: leave out the few that do not fit or are far slower]
     #[arg(long, value_name = "SHARE", value_parser = miss)]
     miss: Option<f64>,
-    /// Buffer after the measured worst case. It promises nothing; use --miss
+    /// Buffer after the measured worst case. It gives no promise for later executions; use --miss
     #[arg(long, value_name = "MS", value_parser = time, hide = true, conflicts_with = "miss")]
     epsilon: Option<u64>,
     /// Length of each slot in which an output leaves, in ms
@@ -159,7 +159,7 @@ pub enum Late {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bands {
-    /// The planner adds bands while the average gets noticeably smaller.
+    /// The planner adds bands as long as each one makes the average latency noticeably smaller.
     Auto,
     Count(usize),
 }

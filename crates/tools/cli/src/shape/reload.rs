@@ -45,7 +45,7 @@ pub fn reload(dir: &Path, only: Option<u32>, as_json: bool) -> Result<ExitStatus
     }
 }
 
-/// Reports whether this process has a controlling terminal, so that SIGHUP can mean that the
+/// Returns whether this process has a controlling terminal. If it has one, SIGHUP can mean that the
 /// terminal was closed.
 pub fn has_terminal() -> bool {
     File::open("/dev/tty").is_ok()

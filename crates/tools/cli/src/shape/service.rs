@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
-/// Writes a file with the rights of the user who called sudo, so that a file that only root may
-/// write is not replaced.
+/// Writes a file with the rights of the user who called sudo. This user then cannot replace a file
+/// that only root may write.
 pub fn write_as(
     user: Option<&User>,
     path: &Path,

@@ -18,7 +18,6 @@ pub enum Form {
     Prometheus,
 }
 
-/// Prints the status of the sessions in `dir`, or only of the session with the process id `only`.
 pub fn status(dir: &Path, only: Option<u32>, form: Form) -> Result<ExitStatus, CliError> {
     let request: &[u8] = if form == Form::Prometheus {
         b"metrics"
@@ -64,7 +63,7 @@ pub fn answers(
     }
     let asked = ask(dir, only, request, PATIENCE).map_err(|e| {
         CliError::Failed(format!(
-            "cannot read {}: {e}: the directory must belong to root, and nobody else may write to it",
+            "cannot read {}: {e}. The directory must belong to root, and nobody else may write to it",
             dir.display()
         ))
     })?;

@@ -27,7 +27,8 @@ use std::time::Duration;
 use subject::{Asked, Subject};
 use tempfile::SpooledTempFile;
 
-/// The size up to which the spool of a pass stays in memory. A larger one goes to a file without a name.
+/// The size in bytes up to which the temporary data of a pass stay in memory. Larger data go to a
+/// file without a name.
 const IN_MEMORY_MAX: usize = 8 << 20;
 
 /// Show what made executions of a chain late, each one to the nanosecond
@@ -86,8 +87,9 @@ pub struct Args {
     /// Show all executions, not only the longest
     #[arg(long)]
     all: bool,
-    /// Show instead why items were published and not executed, and requests not answered: of this
-    /// topic or service, or of all. With --over, responses that took longer count as late
+    /// Show instead why items of this topic were not executed, or requests of this service not
+    /// answered. Without a name, all topics and services are shown. With --over, responses that
+    /// took longer count as late
     #[arg(
         long,
         value_name = "TOPIC",
@@ -209,8 +211,8 @@ fn choice(args: &Args, at_ns: Option<u64>) -> Choice {
     }
 }
 
-/// Makes the model, and keeps what explanations need. Completes `options`, so that another pass
-/// follows the same chains.
+/// Makes the model, and collects the data for explanations. Completes `options`, so that another
+/// pass follows the same chains.
 fn see(reader: &mut Reader, args: &Args, options: &mut SynthOptions) -> Result<Seen, CliError> {
     let ends = ends(args);
     let mut which = "model";

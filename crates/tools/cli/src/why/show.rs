@@ -18,9 +18,7 @@ const UNKNOWN_SAID: f64 = 0.005;
 pub struct Shown<'a> {
     pub subject: &'a Subject<'a>,
     pub clock: &'a Clock,
-    /// Whether the user gave the limit above which executions are late.
     pub over: bool,
-    /// Whether to show a line for each stretch instead of sums by cause.
     pub each: bool,
     pub scheduling: Scheduling,
     pub explanation: &'a Explanation,

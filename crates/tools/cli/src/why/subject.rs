@@ -18,14 +18,13 @@ pub enum Subject<'m> {
     Chain {
         chain: &'m Chain,
         title: String,
-        /// The number of chains from which this one was chosen.
+        /// The number of chains from which the subject was chosen.
         of: usize,
     },
     Callback(&'m Callback),
 }
 
 impl Subject<'_> {
-    /// Returns the latency above which an execution is late if the user gives no limit.
     pub fn limit_ns(&self) -> u64 {
         compare::late_limit(match self {
             Subject::Chain { chain, .. } => &chain.figures.latency_ns,

@@ -8,8 +8,8 @@ use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-/// The name of the only file in the file system. The recorder recognises ROS 2 processes by this
-/// name.
+/// The name of the only file in the test's file system. The recorder recognises ROS 2 processes by
+/// this name.
 pub const NAME: &str = "libtracetools.so";
 const BYTES: u64 = 1 << 16;
 

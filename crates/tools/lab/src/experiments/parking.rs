@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// The rows of Table 3.3: callback, node, part of its topic, and mBCET, mACET and mWCET in ms.
+/// The rows of Table 3.3 of the thesis: callback, node, part of its topic, and mBCET, mACET and
+/// mWCET in ms.
 const TABLE_3_3: [(&str, &str, &str, [f64; 3]); 6] = [
     (
         "cb1",
@@ -34,12 +35,13 @@ const TABLE_3_3: [(&str, &str, &str, [f64; 3]); 6] = [
 
 const CB2_LOAD: f64 = 27.0;
 
-/// The factors for SYN's execution times, one per run. They load a core from a tenth to two thirds.
+/// The factors for the execution times of SYN, the thesis's synthetic application: one factor per
+/// run. They load a core from a tenth to two thirds.
 const SCALES: [&str; 6] = ["0.25", "0.5", "0.75", "1", "1.25", "1.5"];
-/// The time in s after which SYN begins. The demo's nodes have started by then, so SYN does not
-/// disturb their start.
+/// The time in s after which SYN, the synthetic application, begins. The demo's nodes have started
+/// by then, so SYN does not disturb their start.
 const SYN_START_S: u64 = 3;
-/// The ROS domain of SYN, which keeps SYN out of the demo's discovery.
+/// The ROS domain of SYN, the synthetic application. It keeps SYN out of the demo's discovery.
 const SYN_DOMAIN: &str = "78";
 const STEP_LIMIT: Duration = Duration::from_secs(240);
 
@@ -208,8 +210,8 @@ fn one_run(
     Ok(model)
 }
 
-/// Finds the subscription callback for a row of Table 3.3. `on` is a part of the topic's name, for
-/// nodes with several subscriptions.
+/// Finds the subscription callback for a row of the thesis's Table 3.3. `on` is a part of the
+/// topic's name, for nodes with several subscriptions.
 fn callback_of<'a>(model: &'a Model, node: &str, on: &str) -> Option<&'a Callback> {
     let of_node = |c: &&Callback| c.node.rsplit('/').next() == Some(node) && c.input.contains(on);
     // The table shows the busiest callback. Others, for example of /clock or parameters, are left

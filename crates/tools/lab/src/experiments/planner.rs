@@ -160,8 +160,8 @@ fn recorded(context: &Context) -> Result<Vec<u64>> {
     Ok(dist.buckets().flat_map(bucket).collect())
 }
 
-/// Places the slots optimally and with the swarm. The time of the optimal placement includes
-/// sorting the latencies.
+/// Places the slots with onbeat's optimal method and with PySwarms. The time of the optimal method
+/// includes sorting the latencies.
 fn place(case: usize, of: &Case, bands: usize, context: &Context) -> Result<Cell> {
     let failed = |e| LabError::unexpected("placing the slots", e);
     let samples = Samples::new(&of.latencies_ns);
@@ -225,8 +225,9 @@ struct Answer {
     seconds: f64,
 }
 
-/// Returns the average latency in ms and the seconds for every seed. onbeat computes the average
-/// for the slot ends that the swarm found. The average is infinite if bands lie too close together.
+/// Returns the average latency in ms and the computing time in s for every seed. onbeat computes
+/// the average for the slot ends that the swarm found. The average is infinite if bands lie too
+/// close together.
 fn run_swarm(
     context: &Context,
     program: &Swarm,

@@ -39,7 +39,6 @@ pub struct Context {
 /// in a long part.
 struct Watch {
     observer: Observer,
-    /// The first reason why a step was disturbed.
     why: Option<String>,
 }
 

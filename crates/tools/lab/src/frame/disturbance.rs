@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Rule {
-    /// A turn is disturbed if the host took more than this share of it from one CPU, and at least
-    /// `LEAST_TICKS` ticks.
+    /// A turn is disturbed if the host took one CPU away for more than this share of the turn, and
+    /// for at least `LEAST_TICKS` ticks.
     pub stolen: f64,
-    /// A turn is disturbed if a thread at the highest real-time priority was without its CPU for more than
-    /// this share of it.
+    /// A turn is disturbed if a thread at the highest real-time priority was without its CPU for
+    /// more than this share of the turn.
     pub away: f64,
     /// A turn is disturbed if programs outside of the experiment used more CPU time than this, as a number
     /// of busy CPUs.
@@ -32,8 +32,8 @@ pub const RULE: Rule = Rule {
     foreign: 0.10,
 };
 
-/// The shortest time that is judged. Shorter turns of a round, and shorter steps, are judged together,
-/// because the kernel counts in ticks of some ms.
+/// The shortest time for which disturbances are judged. Shorter turns of a round, and shorter
+/// steps, are judged together, because the kernel counts in ticks of some ms.
 const SHORTEST: Duration = Duration::from_millis(500);
 
 /// The smallest number of stolen ticks that disturbs a turn. The kernel counts stolen time in ticks, and a
@@ -48,8 +48,8 @@ pub struct Disturbance {
     /// The share of the time that the host took, on the CPU that lost most.
     pub stolen: f64,
     pub stolen_ticks: u64,
-    /// The share of the time for which a thread that runs above all others did not get its CPU, on the
-    /// worst CPU. `None` without the right to real-time priorities.
+    /// The share of the time for which the most urgent thread of a CPU did not get this CPU, for
+    /// the CPU with the largest share. `None` without the right to real-time priorities.
     pub away: Option<f64>,
     /// The longest delay of a thread that runs above all others, in us.
     pub floor_us: Option<f64>,
@@ -81,7 +81,6 @@ impl Disturbance {
             .then(|| format!("other programs used {} of a CPU", percent(foreign)))
     }
 
-    /// Returns the worse value of the two disturbances for each figure.
     pub fn worst(self, other: Disturbance) -> Disturbance {
         let greater = |a: Option<f64>, b: Option<f64>| match (a, b) {
             (Some(a), Some(b)) => Some(a.max(b)),
@@ -200,7 +199,6 @@ impl Observer {
         self.begun.at.elapsed() >= SHORTEST
     }
 
-    /// Begins a turn. Earlier disturbances do not count.
     pub fn begin(&mut self) {
         self.begun = Counters::now();
         let _ = self.sentinels.take();
@@ -223,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_the_measured_programs_cannot_cause_disturbs_a_turn() {
+    fn a_turn_is_disturbed_only_by_causes_outside_of_the_measured_programs() {
         let quiet = Disturbance {
             seconds: 1.0,
             queued: 4.0,

@@ -24,7 +24,6 @@ pub enum LabError {
     },
     #[error("{action} {} failed: {source}", path.display())]
     File {
-        /// The attempted operation, for example "writing".
         action: &'static str,
         path: PathBuf,
         source: io::Error,

@@ -8,7 +8,7 @@ pub struct Estimate {
     pub high: f64,
     /// The number of rounds behind the interval. `None` if the value does not come from rounds.
     pub rounds: Option<usize>,
-    /// The same estimate over all rounds. `None` if no round was set aside.
+    /// The estimate over all rounds, including disturbed ones. `None` if no round was set aside.
     pub with_disturbed: Option<Spread>,
 }
 
@@ -53,7 +53,6 @@ impl Estimate {
 /// The rounds of a comparison: those that count, and all that were measured.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Kept {
-    /// The numbers of the rounds that count, in ascending order.
     counted: Vec<usize>,
     all: usize,
 }

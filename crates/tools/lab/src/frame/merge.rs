@@ -124,7 +124,7 @@ fn value(figure: &Figure) -> String {
 ///
 /// # Errors
 ///
-/// The document has no marks, or it cannot be read or written.
+/// Fails if the document has no marks, or if it cannot be read or written.
 pub fn into_document(document: &Path, text: &str) -> Result<()> {
     let old = files::text(document)?;
     let parts = old

@@ -16,10 +16,8 @@ pub struct Figure {
     /// The figure's unit: `us`, `%`, `events/s`, `MB`, or `1` for a plain number.
     pub unit: String,
     pub target: Option<f64>,
-    /// The side of the target on which the value should lie. `None` without a target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relation: Option<Relation>,
-    /// The verdict. `None` without a target.
     #[serde(flatten)]
     pub judgement: Option<Judgement>,
     /// The figure's value in a paper or in another program, in the same unit.
@@ -55,8 +53,8 @@ impl Figure {
         }
     }
 
-    /// Creates a figure that was counted or computed. It does not depend on the machine's speed, so one
-    /// value decides.
+    /// Creates a figure that was counted or computed. It does not depend on the machine's speed, so
+    /// one value decides on the verdict.
     pub fn exact(name: impl Into<String>, value: f64, unit: impl Into<String>) -> Self {
         let mut figure = Figure::new(name, value, unit);
         figure.evidence.exact = true;
@@ -111,7 +109,6 @@ impl Figure {
         self.judgement.as_ref().map_or("", |j| j.verdict.name())
     }
 
-    /// Returns the verdict over all rounds, if disturbed ones were set aside.
     fn with_disturbed(&self) -> Option<Judgement> {
         let all = self.evidence.with_disturbed?;
         let evidence = Evidence {
@@ -338,7 +335,7 @@ mod tests {
         assert_eq!(verdicts, ["met", "cannot be told here", "met", "met", ""]);
         let text = report.text();
         assert!(
-            text.contains("single run, and that was disturbed: the host took 9 %"),
+            text.contains("single run, and this run was disturbed: the host took 9 %"),
             "{text}"
         );
     }

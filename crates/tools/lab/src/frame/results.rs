@@ -59,11 +59,10 @@ impl Results {
             + &self.power()
     }
 
-    /// Returns the lines about the disturbances of the run and about the rounds that were set aside.
     fn disturbed(&self) -> String {
         let d = &self.disturbance;
         let mut out = format!(
-            "during the run: the host took {:.1} % of a CPU, other programs used {:.1} % of a CPU, and the most urgent thread of a CPU waited for it {} of the time, at most {} at once\n",
+            "during the run: the host took {:.1} % of a CPU, other programs used {:.1} % of a CPU, and the most urgent thread of a CPU waited for this CPU {} of the time, at most {} at once\n",
             100.0 * d.stolen,
             100.0 * d.foreign,
             d.away.map_or("unknown".into(), |a| format!("{:.1} %", 100.0 * a)),

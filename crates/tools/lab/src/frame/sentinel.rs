@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 const PERIOD_NS: u64 = 2_000_000;
-/// The SCHED_FIFO priority of the threads. No measured program has a higher one.
+/// The SCHED_FIFO priority of the measuring threads. No measured program has a higher one.
 const PRIORITY: i32 = 99;
 const USUAL_DELAY_NS: u64 = 200_000;
 
@@ -31,7 +31,8 @@ pub struct Sentinels {
     seen: Vec<Arc<Mutex<Lateness>>>,
     ended: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
-    /// Whether the threads have a real-time priority. Without it, measured programs delay them.
+    /// Whether the measuring threads have a real-time priority. Without it, measured programs delay
+    /// them.
     urgent: bool,
 }
 
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cpu_has_a_thread_and_a_reading_starts_anew() {
+    fn each_cpu_has_a_measuring_thread_and_each_reading_starts_at_zero() {
         let sentinels = Sentinels::start();
         assert_eq!(sentinels.seen.len(), machine::cpus());
         lock(&sentinels.seen[0]).add(3_000_000_000);

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// The limits of repetition, as multiples of the planned rounds and of their time.
+/// The limits for repeated rounds, as multiples of the number of planned rounds and of their time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
     pub rounds: f64,
@@ -83,9 +83,7 @@ struct Plan {
     planned_time: Option<Duration>,
     /// For each round, the planned round whose place it takes.
     origins: Vec<usize>,
-    /// The rounds that were set aside and not repeated yet.
     waiting: VecDeque<Vec<(usize, usize)>>,
-    /// The first reason why the current round is disturbed.
     why: Option<(String, Disturbance)>,
     counted: Disturbance,
     aside: Vec<SetAside>,
@@ -125,7 +123,7 @@ impl Plan {
         }
     }
 
-    /// Returns the next turn. `elapsed` is the time since the first one.
+    /// Returns the next turn. `elapsed` is the time since the first turn.
     fn next(&mut self, elapsed: Duration, worst: &mut Disturbance) -> Option<(usize, usize)> {
         if self.ends_round() {
             self.end_round(elapsed, std::mem::take(worst));
@@ -193,7 +191,7 @@ pub struct Turns {
     plan: Plan,
     observer: Option<Observer>,
     begun: Instant,
-    /// A time is being observed: a turn, or several short turns of a round.
+    /// Set while a turn, or several short turns of a round together, are observed.
     is_in_stretch: bool,
     worst: Disturbance,
     log: RoundsLog,
@@ -328,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn repetition_ends_at_its_limits() {
+    fn disturbed_rounds_are_repeated_only_up_to_the_limits() {
         // All rounds are disturbed, so repetition ends after three disturbed repetitions.
         let mut all = plan(20, Limits::FULL);
         assert_eq!(

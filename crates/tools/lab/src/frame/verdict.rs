@@ -33,7 +33,8 @@ impl Verdict {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Judgement {
     pub verdict: Verdict,
-    /// The figure that decided, or the reason why none did.
+    /// The figure, interval or value that decided on the verdict, or the reason why nothing
+    /// decided.
     pub decided_by: String,
     /// The smallest effect, in the figure's unit, that nine of ten such runs would detect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -105,7 +106,8 @@ impl Relation {
         }
     }
 
-    /// Returns the verdict of an interval. Returns `None` if the interval lies on both sides.
+    /// Returns the verdict for a confidence interval. Returns `None` if the target lies within the
+    /// interval.
     fn decide(self, (low, high): (f64, f64), target: f64) -> Option<Verdict> {
         match (self.holds(low, target), self.holds(high, target)) {
             (true, true) => Some(Verdict::Met),
@@ -158,7 +160,7 @@ fn obstacle(evidence: &Evidence) -> Option<String> {
             ))
         }
         (None, Some(why)) => Some(format!(
-            "it comes from a single run, and that was disturbed: {why}"
+            "it comes from a single run, and this run was disturbed: {why}"
         )),
         _ => None,
     }

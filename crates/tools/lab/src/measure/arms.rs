@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_arms_claim_no_difference_and_a_difference_is_found() {
+    fn equal_arms_show_no_difference_and_a_real_difference_is_found() {
         for rounds in [3, 8] {
             let equal = simulated(rounds, 1.0, 100);
             let claimed = share(&equal, |e| e.low > 1.0 || e.high < 1.0);

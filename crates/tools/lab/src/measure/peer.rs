@@ -206,8 +206,8 @@ impl Peer {
         clock::process_cpu_ns(self.pid()).ok_or_else(|| self.failure("it ended early"))
     }
 
-    /// Returns the resident and the proportional memory in KiB. Proportional memory divides a page
-    /// that several processes share among them.
+    /// Returns the resident and the proportional memory in KiB. Proportional memory counts a shared
+    /// page in equal parts for the processes that share it.
     pub fn memory_kib(&self) -> Result<(u64, u64)> {
         let memory = Status::of_memory(self.pid()).map_err(|e| LabError::program(&self.name, e))?;
         match (memory.number("Rss"), memory.number("Pss")) {

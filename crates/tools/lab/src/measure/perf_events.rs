@@ -8,7 +8,6 @@ use std::path::Path;
 
 const PERF_EVENT_IOC_DISABLE: libc::c_ulong = 0x2401;
 const OPENING: &str = "opening the perf events of a process";
-/// The target of the link in /proc that stands for a descriptor of a perf event.
 const LINK: &str = "anon_inode:[perf_event]";
 
 /// Copies of all perf events that a process had open. They stay alive even after the process has

@@ -39,8 +39,8 @@ impl Control {
         &self.words[1]
     }
 
-    /// Returns the word for the table of the next round: its number + 1, or 0 to keep the current
-    /// table.
+    /// Returns the shared word that names the table of the next round: the table's number + 1, or 0
+    /// to keep the current table.
     pub(super) fn next_table(&self) -> &AtomicU64 {
         &self.words[4]
     }
@@ -125,7 +125,8 @@ pub(super) struct Counted {
     pub(super) swaps: u64,
     pub(super) behind_ns: i64,
     pub(super) servers: Vec<Ends>,
-    /// The distributions of lateness, opening and closing. Each has its sum, maximum and buckets.
+    /// The distributions of the lateness and of the times for opening and closing. Each has its
+    /// sum, maximum and buckets.
     pub(super) histograms: [Vec<u64>; 3],
 }
 
@@ -135,7 +136,6 @@ fn words(bytes: &[u8]) -> Vec<u64> {
 }
 
 impl Counted {
-    /// Decodes `struct rounds`, each `struct server`, and the `struct counters` of all CPUs.
     pub(super) fn of(rounds: &[u8], servers: &[Vec<u8>], counters: &[Vec<u8>]) -> Counted {
         let mut counted = Counted::default();
         if let [first, number, skipped, behind, ..] = words(rounds)[..] {

@@ -39,7 +39,7 @@ impl From<libbpf_rs::Error> for SchedExtError {
     }
 }
 
-/// Checks whether a sched_ext scheduler could be loaded on this machine. Nothing is changed.
+/// Checks whether a sched_ext scheduler could be loaded on this machine. Changes nothing.
 ///
 /// # Errors
 ///

@@ -53,7 +53,8 @@ pub enum SchedExtError {
     Load(String),
 }
 
-/// Which of the two tables the programs use now, or from the next round on.
+/// The number (0 or 1) of the table in the kernel that the BPF programs use now, or from the next
+/// round on.
 struct Given {
     table: u32,
 }
@@ -71,8 +72,8 @@ pub(crate) struct SchedExt {
 }
 
 impl SchedExt {
-    /// Loads the scheduler and starts its timers. Soft and hard gates differ as with freezers, see
-    /// `docs/how-to/shape.md`.
+    /// Loads the scheduler and starts its timers. Soft and hard gates differ as they do with cgroup
+    /// freezers (see `docs/how-to/shape.md`).
     pub(crate) fn start(
         table: &Table,
         origin_ns: u64,

@@ -19,8 +19,9 @@ impl Passage {
         b - a < 1.0
     }
 
-    /// Returns the key for the initial order: upward passages by their highest end, then downward
-    /// ones by their lowest end.
+    /// Returns the key for the initial order of the bends from left to right. Wires that go down
+    /// come first, beginning with the lowest start. Wires that go up follow, beginning with the
+    /// highest start.
     fn first_guess(&self) -> f64 {
         let mean = self.to.iter().sum::<f64>() / self.to.len().max(1) as f64;
         if mean < self.from {
@@ -30,8 +31,8 @@ impl Passage {
         }
     }
 
-    /// Returns the cost of bending `self` to the left of `other`: crossings, and wires that would
-    /// overlap.
+    /// Returns the cost of placing the bend of `self` to the left of the bend of `other`. It counts
+    /// crossings and wires that would overlap.
     fn left_of(&self, other: &Passage) -> usize {
         let inside = |y: f64, (a, b): (f64, f64)| y > a + 1.0 && y < b - 1.0;
         self.to.iter().filter(|&&y| inside(y, other.span())).count()

@@ -13,10 +13,11 @@ pub(super) struct Columns {
     pub(super) left: Vec<f64>,
     pub(super) width: Vec<f64>,
     pub(super) label_end: Vec<f64>,
-    /// For each rank: the x of the first bend behind the labels, for wires that go back to the
-    /// left.
+    /// For each rank: the x of the first bend to the right of the labels, at which wires turn back
+    /// to an earlier rank.
     pub(super) back_start: Vec<f64>,
-    /// For each rank: the x of the first bend before the boxes, for wires that go back to the left.
+    /// For each rank: the x of the first bend to the left of the boxes, at which wires from a later
+    /// rank arrive.
     pub(super) back_end: Vec<f64>,
     /// For each rank: the x of the first bend of wires to the next rank.
     pub(super) channel: Vec<f64>,
@@ -30,8 +31,9 @@ struct Room {
 }
 
 impl Columns {
-    /// Computes the columns of all ranks. `bends` has, by rank, the number of bends to its right.
-    /// `back` has the number of bends of each net that leads back to an earlier rank.
+    /// Computes the columns of all ranks. `bends` contains the number of bends to the right of each
+    /// rank. `back` contains, for each net that leads back to an earlier rank, the number of its
+    /// bend.
     pub(super) fn new(plan: &Plan, bends: &[usize], back: &HashMap<usize, usize>) -> Self {
         let room = Room::new(plan, back);
         let mut columns = Columns {

@@ -221,8 +221,8 @@ fn passages(plan: &Plan, tops: &[f64]) -> Vec<Vec<Passage>> {
     channels.into_iter().map(nets).collect()
 }
 
-/// Returns the number of the bend behind the callback of each net that goes back. Each rank numbers
-/// its own bends.
+/// Returns, for each net that leads back to an earlier rank, the number of its bend to the right of
+/// its callback. The numbers begin at 0 in each rank.
 fn back_bends(plan: &Plan) -> HashMap<usize, usize> {
     let mut used = vec![0; plan.ranks];
     let mut bends = HashMap::new();

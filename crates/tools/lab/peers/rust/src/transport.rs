@@ -32,7 +32,7 @@ pub struct Sample {
     pub received_ns: i64,
 }
 
-/// Writes the stamp into the first and last bytes of a payload, as a sender does that fills its
+/// Writes the stamp into the first and last bytes of a payload, like a sender that fills its
 /// payload in place.
 pub fn fill(payload: &mut [u8], sample: &Sample) {
     for (i, word) in [sample.sequence, sample.intended_ns, sample.sent_ns]
@@ -46,7 +46,7 @@ pub fn fill(payload: &mut [u8], sample: &Sample) {
     }
 }
 
-/// Reads the stamp from the first and last bytes of a message that has just arrived, and then the
+/// Reads the stamp from the first and last bytes of a message that has just arrived. Then reads the
 /// clock. Ends the program if the message is incomplete.
 pub fn arrived(payload: &[u8]) -> Sample {
     let word = |i: usize| {
@@ -78,8 +78,8 @@ pub trait Peer: Sync {
     fn matched(&self, writer: &Self::Writer, readers: usize) -> bool;
     /// Loans a payload, fills it with [`fill`], and sends it.
     fn send(&self, writer: &mut Self::Writer, sample: &Sample, bytes: usize);
-    /// Takes a message and reads its stamp with [`arrived`]. Returns `None` if none comes before
-    /// the deadline. Without a deadline it does not wait.
+    /// Takes a message and reads its stamp with [`arrived`]. Returns `None` if no message comes
+    /// before the deadline. Does not wait without a deadline.
     fn receive(&self, reader: &mut Self::Reader, deadline_ns: Option<i64>) -> Option<Sample>;
     /// Takes a message and gives it back at `at_ns`, or later if none has arrived by then. Returns
     /// its number and the time just before it was given back. Only for middleware whose producer
@@ -91,9 +91,11 @@ pub trait Peer: Sync {
 
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The role of the program: `pub`, `sub`, `pair`, `thread`, or a role of its own.
+    /// The role of the program: `pub`, `sub`, `pair`, `thread`, or a role that only this program
+    /// has.
     pub role: String,
-    /// The prefix of the names of topics, so that runs do not meet.
+    /// The prefix of the names of topics. Each run has its own, so that runs do not receive each
+    /// other's messages.
     pub name: String,
     /// The number of readers that a publisher waits for. In a polling reader, the number of its
     /// subscriptions.
@@ -102,7 +104,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Reads the settings from words. Ends the program if one is missing or wrong.
+    /// Reads the settings from words. Ends the program if a setting is missing or wrong.
     pub fn new(words: &Words) -> Options {
         let number = or_die(words.number("readers"), "settings");
         Options {
@@ -285,7 +287,7 @@ fn take<P: Peer>(
     (samples, began)
 }
 
-/// Sends and receives each message in turn, on this thread alone.
+/// Sends and receives each message in turn, on one thread.
 fn alternate<P: Peer>(peer: &P, writer: &mut P::Writer, reader: &mut P::Reader, run: &Run) {
     let mut samples = room(run.count);
     let began = pace(run, protocol::await_start(), |sample| {

@@ -70,7 +70,8 @@ struct Pace {
 }
 
 impl Pace {
-    /// Draws a pace for each window, between 0.75 and 1.25 of the recorded one.
+    /// Draws a pace for each window of the recording, between 0.75 and 1.25 times the recorded
+    /// pace.
     fn draw(events: &[Event], rng: &mut Rng) -> Pace {
         let begin_ns = events.first().map_or(0, |e| e.time_ns);
         let end_ns = events.last().map_or(0, |e| e.time_ns);

@@ -9,15 +9,15 @@ pub enum Layout {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Threads {
-    /// The main thread runs at priority 98, the others under the time-sharing policy (the paper's
-    /// RR-TS).
+    /// The main thread runs at priority 98, the other threads under the time-sharing policy (the
+    /// paper's RR-TS).
     TimeSharing,
     /// All threads run at priority 98 (the paper's RR-RR).
     RealTime,
-    /// The main thread runs at priority 97, the others at 96, as the paper advises.
+    /// The main thread runs at priority 97, the other threads at 96, as the paper advises.
     Remedy,
-    /// The priorities that `onbeat shape` sets: the main thread in a server (at most 94), the
-    /// others at 95.
+    /// The priorities that `onbeat shape` sets: the main thread in a server (at most 94), the other
+    /// threads at 95.
     Shaped,
 }
 

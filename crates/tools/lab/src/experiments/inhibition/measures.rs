@@ -74,8 +74,8 @@ pub const PATTERNS: [Pattern; 5] = [
 ];
 
 pub const LIMIT: Duration = Duration::from_millis(100);
-/// The shortest start that counts as late. Without an inhibitor, a start takes a tenth of this
-/// time.
+/// The shortest time of a start that counts as late. Without an inhibitor, a start takes a tenth of
+/// this time.
 pub const START_LIMIT: Duration = Duration::from_millis(500);
 
 fn largest(values: &[f64]) -> f64 {

@@ -66,7 +66,7 @@ fn measure(context: &mut Context, programs: &Programs, middleware: Middleware) -
     Ok(arms)
 }
 
-/// Runs each condition `rounds` times, taking turns. Returns each run with the index of its
+/// Runs all conditions in turn, each `rounds` times. Returns each run with the index of its
 /// condition and its number.
 fn in_turns(
     context: &mut Context,

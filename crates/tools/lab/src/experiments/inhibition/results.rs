@@ -11,7 +11,8 @@ use crate::measure::stats::{mean, mean_80, mean_replaced, median, resampled, Sor
 use crate::plot::{boxes, dots};
 use std::collections::BTreeMap;
 
-/// Threads whose running and waiting time together is shorter than this on average are hidden, in ns.
+/// The smallest mean of a thread's running time plus waiting time, in ns, with which the table
+/// shows the thread.
 const LEAST_SHOWN_NS: u64 = 1_000_000;
 
 pub struct Arm {

@@ -203,8 +203,8 @@ fn thread_name(pid: u32, tid: u32) -> String {
     }
 }
 
-/// Runs this thread above all others until dropped. Programs that it starts begin with normal
-/// priority.
+/// Gives this thread a priority above all others until the value is dropped. Programs that the
+/// thread starts begin with normal priority.
 struct RaisedPriority;
 
 impl RaisedPriority {

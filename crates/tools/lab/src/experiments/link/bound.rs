@@ -23,10 +23,11 @@ const STREAMS: [(u8, usize, u64); 3] = [
     (0, 1 << 20, 43_310_000),
 ];
 const MTU: usize = 1500;
-/// The longest time in the kernels and on the virtual wire, beside that of a message's bytes.
+/// The longest time that a message spends in the kernels and on the virtual wire, in addition to
+/// the time for its bytes.
 const WAY_NS: u64 = 100_000;
 const ARMS: [&str; 2] = ["the machine as it is", "beside a load of all CPUs"];
-/// The precision of a stall's record, for its time and its place.
+/// The precision of the recorded end and length of a stall, in ns.
 const RECORD_NS: i64 = 10_000;
 const MOST_SHOWN: usize = 12;
 
@@ -36,13 +37,14 @@ struct Run {
     outcome: Outcome,
 }
 
-/// A message that was later than its bound.
+/// A message whose latency was above its bound, and the stalls that may explain this.
 struct Late {
     arm: usize,
     stream: usize,
     latency_ns: i64,
     beyond_ns: i64,
-    /// The time for which steps stalled, and the longest stall of each step.
+    /// The time for which at least one step stalled while the message was on its way. `steps` has
+    /// the longest stall of each step.
     stalled_ns: i64,
     steps: Vec<(Step, u64)>,
     is_explained: bool,
@@ -76,7 +78,7 @@ pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) ->
     runs.retain(|run: &Run| run.outcome.stalls.is_some());
     if runs.len() < all {
         let without = all - runs.len();
-        report.note(format!("bound: {without} of {all} runs do not count, since a link had more stalls at once than it keeps"));
+        report.note(format!("bound: {without} of {all} runs do not count, because a link had more stalls at once than it can record"));
     }
     let bounds = bounds(usual_jitter_ns())?;
     let mut late = vec![];
@@ -98,7 +100,8 @@ fn stream((priority, bytes, period_ns): (u8, usize, u64), last_ns: u64) -> Strea
     }
 }
 
-/// The assumption on CPUs also says how late a sender wakes up for its next message.
+/// Returns how late a sender wakes up for its next message, according to the bound's assumption on
+/// CPUs.
 fn usual_jitter_ns() -> u64 {
     Cpu::default().wake_ns + Cpu::default().stall_ns
 }
@@ -131,8 +134,9 @@ fn late_of(run: &Run, bounds: &[Bound]) -> Result<Vec<Late>> {
     Ok(late)
 }
 
-/// Looks for what broke the assumptions, from one bound before the message on: it may have waited
-/// for messages that were delayed then.
+/// Finds out whether broken assumptions explain why a message was later than its bound. The search
+/// begins one bound before the message, because the message may have waited for earlier, delayed
+/// messages.
 fn explain(run: &Run, sample: &Sample, bounds: &[Bound]) -> Result<Late> {
     let stream = sample.stream as usize;
     let bound_ns = bounds[stream].longest_ns() as i64;
@@ -234,7 +238,7 @@ longest beside load | messages | later than the bound | without a broken assumpt
     report.tables.push(table);
     let Cpu { wake_ns, stall_ns } = Cpu::default();
     report.note(format!(
-        "bound: from the complete message at the sender to the readable one at the receiver. Assumed: steps of threads take {} us, stalls add up to {} us, the way takes {} us, senders wake up at most {} us after their period (jitter); links are in clear. Longest: runs on the machine as it is. A message may be later than its bound if stalls in the links' records exceed the assumption by as much, or if senders woke up later than assumed and the bound with their largest measured jitter allows it",
+        "bound: the time from when the sender has the complete message until the receiver can read it. It assumes that steps of threads take {} us, stalls add up to {} us, the way takes {} us, senders wake up at most {} us after their period (jitter), and links are not encrypted. The column 'longest' has runs on the machine as it is. Two broken assumptions explain a message that was later than its bound: recorded stalls that were longer than assumed by at least this delay, or senders that woke up later than assumed, if a bound with their largest measured jitter allows the latency",
         wake_ns / 1000,
         stall_ns / 1000,
         WAY_NS / 1000,
@@ -243,7 +247,7 @@ longest beside load | messages | later than the bound | without a broken assumpt
 }
 
 fn add_late(report: &mut Report, late: &[Late]) {
-    let title = "The messages that were latest after their bounds, and their links' records, us";
+    let title = "The messages that exceeded their bounds most, and their links' records, us";
     let head = "priority, message | latency | after the bound | stalled in all | longest stall of each step | run | explained";
     let mut table = Table::new(title, head);
     let mut shown: Vec<&Late> = late.iter().collect();
@@ -317,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_message_needs_stalls_beyond_the_assumption_by_as_much() {
+    fn stalls_explain_a_late_message_only_if_they_exceed_the_assumption_by_its_delay() {
         let latency_ns = bound_ns(0, usual_jitter_ns()) + 2_000_000;
         let is_explained = |stalled_ns: u64, done_ns| {
             let samples = vec![sample(0, 0, latency_ns)];
@@ -333,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_wakes_up_later_than_assumed_explains_as_much_as_the_bound_with_its_jitter() {
+    fn a_late_sender_explains_latencies_up_to_the_bound_with_its_jitter() {
         let latency_ns = bound_ns(1, usual_jitter_ns()) + 2_000_000;
         let is_explained = |urgent_woken_ns: u64| {
             let urgent = sample(0, urgent_woken_ns as i64, 1_000_000);

@@ -48,7 +48,7 @@ pub struct Plan {
     /// then urgent and have a real-time priority.
     pub apart: bool,
     pub real_time: bool,
-    /// Whether the stalls that the links record are read, again and again during the run.
+    /// Whether the experiment reads the links' records of stalls again and again during the run.
     pub recorded: bool,
 }
 
@@ -78,8 +78,8 @@ impl Sample {
         })
     }
 
-    /// Returns the time in us from the complete message at the sender to the readable one at the
-    /// receiver.
+    /// Returns the time in us from when the sender had the complete message to when the receiver
+    /// could read it.
     pub fn transfer_us(&self) -> f64 {
         (self.received_ns - self.sent_ns) as f64 / 1000.0
     }

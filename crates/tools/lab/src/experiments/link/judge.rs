@@ -29,8 +29,8 @@ pub struct WireMessage {
 }
 
 /// Returns the share of messages, in %, that have the same place on the wire as in the order of
-/// sending. Counts the `first` messages of each experiment. With `of`, counts only messages of this
-/// stream.
+/// sending. Counts only this number (`first`) of messages at the beginning of each experiment. With
+/// `of`, counts only messages of this stream.
 pub fn in_place(orders: &[Vec<WireMessage>], first: usize, of: Option<u32>) -> f64 {
     let (mut right, mut all) = (0u64, 0u64);
     for order in orders {

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// The stalls that were read from one end, and their count by the end itself.
+/// The stalls that were read from one end of a link, and the number of stalls that this end
+/// counted.
 #[derive(Default)]
 struct End {
     count: u64,
@@ -20,7 +21,7 @@ struct End {
 
 type Ends = BTreeMap<(u32, String), End>;
 
-/// A thread that reads the records of the links of some programs now and then.
+/// A thread that repeatedly reads the records of the links of some programs.
 pub struct Records {
     stop: Sender<()>,
     thread: JoinHandle<Ends>,
@@ -45,7 +46,7 @@ impl Records {
     }
 
     /// Returns all stalls until now. Returns `None` if a link had more stalls between two readings
-    /// than it keeps.
+    /// than it can record.
     pub fn finish(self) -> Result<Option<Vec<Stall>>> {
         drop(self.stop);
         let failed = |why: &str| LabError::unexpected("the links' records", why.to_string());
@@ -60,8 +61,8 @@ impl Records {
     }
 }
 
-/// Gives this thread a priority above programs that only load the CPUs, and below measured ones.
-/// Without the right to it, records may be incomplete.
+/// Gives this thread a priority above programs that only load the CPUs, and below the measured
+/// programs. Without the right to do so, records may be incomplete.
 fn run_above_loads() {
     let parameter = libc::sched_param { sched_priority: 1 };
     // SAFETY: changes the scheduling of this thread only.

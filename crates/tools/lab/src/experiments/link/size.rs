@@ -81,7 +81,7 @@ fn measure(
     part.figures(report, &measured);
     part.targets(context, report, &measured);
     report.note(format!(
-        "{}: latency runs from the complete message at the sender to the readable one at the receiver, with one message on \
+        "{}: latency is the time from when the sender has the complete message until the receiver can read it, with one message on \
          its way at a time. qperf reports half of a round trip. CPU is the CPU time of all threads of both programs, and of the \
          kernel's threads, by the kernel's accounts, as a share of all CPUs while messages are sent without pause",
         part.link

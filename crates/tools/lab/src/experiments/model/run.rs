@@ -122,8 +122,8 @@ fn trace_before(scratch: &Path, events: u64) -> PathBuf {
     scratch.join(format!("{events}-before"))
 }
 
-/// Generates the same events in the format of the earlier build. The lab beside the earlier build
-/// writes them, because the earlier build may not read today's format.
+/// Generates the events of [`generate`] in the format of the earlier build. The lab beside the
+/// earlier build writes them, because the earlier build may not read today's format.
 fn generate_before(context: &Context, before: &Path, scratch: &Path, events: u64) -> Result<()> {
     let lab = before.with_file_name("onbeat-lab");
     let mut command = Command::new(&lab);

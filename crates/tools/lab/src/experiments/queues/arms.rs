@@ -112,7 +112,7 @@ pub const ARMS: [Arm; 16] = [
     ),
     ours(
         "bare",
-        "no queue: the waiting thread processes it",
+        "no queue: the waiting thread processes the message",
         Some("bare"),
         "none",
     ),

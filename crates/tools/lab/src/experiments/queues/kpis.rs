@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn delay_counts_from_sending_and_jitter_from_the_trace() {
+    fn delay_counts_from_sending_and_jitter_from_the_input_trace() {
         let log = log(&[
             received(0, 10_000, 20_000),
             received(1, 0, 30_000),

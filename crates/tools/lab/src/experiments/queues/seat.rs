@@ -6,8 +6,8 @@ use std::process::Command;
 #[derive(Debug, Clone, Copy)]
 pub struct Seat {
     pub cpu: usize,
-    /// Whether programs on this core have nice -20, so that they run before all others that are not
-    /// real-time.
+    /// Whether programs on this core have nice -20, so that they run before all other programs
+    /// without real-time priority.
     pub first: bool,
 }
 

@@ -81,7 +81,6 @@ struct Run {
     cpu: f64,
 }
 
-/// All runs on an idle machine or beside busy programs.
 struct Load {
     busy: bool,
     runs: Vec<Run>,

@@ -104,8 +104,8 @@ const UNCOUNTED_CYCLES: u64 = 8;
 pub(super) struct Turns {
     pub executions: u64,
     pub rounds: usize,
-    /// The arm with which the others are compared. It runs before each of the others, so it has as
-    /// many starts as all of them together.
+    /// The index of the arm with which the other arms are compared. It runs before each other arm,
+    /// so it has as many starts as all other arms together.
     pub baseline: Option<usize>,
     pub once: bool,
 }

@@ -30,7 +30,6 @@ const BASELINE: &str = "SCHED_FIFO";
 /// A configuration of Table 4.4 of the thesis.
 struct Config {
     name: &'static str,
-    /// The name of the configuration in files and figures.
     file: &'static str,
     plan: &'static [&'static str],
     shape: &'static [&'static str],

@@ -47,7 +47,6 @@ impl ArmResults {
         (sorted.quantile(1.0) - sorted.quantile(0.0)) / 2.0
     }
 
-    /// Returns the average, the maximum and the jitter with outliers as figures.
     pub fn figures(&self, name: &str) -> [Figure; 3] {
         type Of = fn(&Sorted) -> f64;
         let all: [(&str, Of); 3] = [

@@ -7,14 +7,14 @@ use crate::frame::rng::Rng;
 use crate::measure::floor;
 use crate::measure::stats::{over_blocks, resampled, Sorted};
 
-/// The limit of one band's jitter is the unshaped jitter of the same executions, divided by this
-/// number.
+/// The divisor for the limit of one band's jitter. The limit is the unshaped jitter of the same
+/// executions, divided by this number.
 const JITTER_DIVISOR: f64 = 250.0;
-/// The limit of the jitter is at least this multiple of cyclictest's p99.
+/// The smallest limit of the jitter, as a multiple of the 99th percentile that cyclictest measures.
 const FLOOR_MULTIPLE: f64 = 2.0;
 const MAX_WORST_ADDED_PERCENT: f64 = 2.5;
-/// The greatest share in % by which the average may exceed the unshaped one, if the bands were
-/// chosen for a low average.
+/// The greatest share in % by which the average latency may exceed the unshaped average, if the
+/// bands were chosen for a low average.
 pub(super) const MAX_AVERAGE_ADDED_PERCENT: f64 = 6.0;
 /// The limit of the time that threads may run outside of their slots, in ms (p99.9).
 const MAX_OUTSIDE_MS: f64 = 0.3;

@@ -32,8 +32,8 @@ const FORMS: [(&str, &str); 8] = [
 struct Spot {
     name: String,
     call: String,
-    /// The file, the offset, and whether the probe is at the return. `None` for the arm without a
-    /// probe.
+    /// The probe's file, its offset in the file, and whether it is at the function's return. `None`
+    /// for the arm without a probe.
     probe: Option<(PathBuf, u64, bool)>,
 }
 

@@ -25,7 +25,7 @@ impl Lttng {
     ///
     /// # Errors
     ///
-    /// LTTng or its reader is not installed, or the daemon does not start.
+    /// Fails if LTTng or its reader is not installed, or if the daemon does not start.
     pub fn start(context: &Context) -> Result<Lttng> {
         for program in ["lttng", "lttng-sessiond", "babeltrace2"] {
             run(&[program, "--version"])?;

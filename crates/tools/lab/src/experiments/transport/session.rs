@@ -49,7 +49,6 @@ pub struct SessionResults {
 }
 
 pub struct Side {
-    /// The samples that this side wrote. `peers/rust/src/transport.rs` describes the fields.
     pub samples: Vec<Sample>,
     pub usage: Usage,
 }

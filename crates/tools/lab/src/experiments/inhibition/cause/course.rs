@@ -30,7 +30,7 @@ pub struct Thread {
 #[derive(Debug, Clone, Default)]
 pub struct Course {
     pub threads: BTreeMap<(u32, u32), Thread>,
-    /// The times in ns at which another thread got the core, each with that thread's id.
+    /// The times in ns at which a new thread got the core, each with the id of this thread.
     on_core: Vec<(u64, u32)>,
 }
 

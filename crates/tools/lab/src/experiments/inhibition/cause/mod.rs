@@ -16,8 +16,8 @@ use judge::Judged;
 use onbeat_trace::Event;
 use std::path::Path;
 
-/// The size of the recorder's buffer. It holds all events of a run, because the recorder shares its
-/// CPU with the measured threads.
+/// The size of the recorder's buffer. The buffer has room for all events of a run, because the
+/// recorder shares its CPU with the measured threads.
 const BUFFER: &str = "64M";
 
 pub struct Recorded {

@@ -59,7 +59,8 @@ impl Send for Out {
     }
 }
 
-/// The consumers of one stream. Each receives every message; the first consumer's message counts.
+/// The consumers of one stream. Each consumer receives every message. Only the messages of the
+/// first consumer count.
 struct In {
     consumers: Vec<Consumer>,
     _channel: (Links, Channel),

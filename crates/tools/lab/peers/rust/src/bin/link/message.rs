@@ -24,7 +24,8 @@ impl Stamp {
         unit
     }
 
-    /// Fills a message of whole units. Calls `now` last, when only the times are missing.
+    /// Fills a message with copies of the unit. The message's length is a multiple of the unit's.
+    /// Calls `now` last, when only the times are missing.
     pub fn fill(&mut self, message: &mut [u8], now: impl FnOnce() -> i64) {
         let unit = self.unit();
         for place in message.chunks_exact_mut(UNIT) {

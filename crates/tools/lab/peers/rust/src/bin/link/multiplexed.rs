@@ -18,7 +18,8 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock};
 const CHUNK: usize = 60 << 10;
 const WINDOW: usize = 125_000;
 const HEAD: usize = 8;
-/// The offset of this arm's port. A run has eight ports, and streams use the first ones.
+/// The offset of this arm's port from the first port of the run. A run has eight ports, and streams
+/// use the first ones.
 const PORT: u16 = 7;
 
 fn address(settings: &Settings) -> SocketAddr {
@@ -119,8 +120,8 @@ pub fn sender(settings: &Settings, stream: &Stream) -> Result<Box<dyn Send>, Str
     }))
 }
 
-/// The queue of received messages, and the queue in which empty buffers return to the reading
-/// thread.
+/// The receiving end of a stream: the queue of received messages, and the queue in which empty
+/// buffers return to the reading thread.
 struct In {
     messages: Receiver<Vec<u8>>,
     back: SyncSender<Vec<u8>>,

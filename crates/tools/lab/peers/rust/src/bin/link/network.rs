@@ -6,7 +6,7 @@
 const PLACES: usize = 76 * 76;
 const WIDE: usize = 256;
 const NARROW: usize = 32;
-/// The size of the map that the first part sends to the second, in bytes.
+/// The size of the map that the first part of the neural network sends to the second, in bytes.
 pub const BYTES: usize = PLACES * WIDE * 4;
 
 pub struct Part {

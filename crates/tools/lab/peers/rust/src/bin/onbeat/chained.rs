@@ -87,8 +87,8 @@ fn work(value: &mut u64) {
     *value = black_box(value.wrapping_mul(6_364_136_223_846_793_005).rotate_left(7));
 }
 
-/// Measures how long the work of a thousand tasks takes, in ns, once per message of the run. Writes
-/// the time in a plain loop as `intended`, and the time as tasks of a chain as `received`.
+/// Measures once per message of the run how long the work of a thousand tasks takes, in ns. Writes
+/// the time of a plain loop as `intended`, and the time of a chain of tasks as `received`.
 pub fn hand_over() {
     let mut chain = Chain::new(1u64);
     let mut before = None;

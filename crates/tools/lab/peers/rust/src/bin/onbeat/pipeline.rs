@@ -40,8 +40,8 @@ fn readers(source: usize) -> usize {
         .count()
 }
 
-/// Returns the node that starts in place `i`. The order is always the same, but it is not the order
-/// of the chain. The order matters, because the first subscriber is woken first.
+/// Returns the node that starts as number `i`. The order is always the same, but it is not the
+/// order of the chain. The order matters, because the first subscriber is woken first.
 fn starting_as(i: usize) -> usize {
     1 + i * 17 % (NODES - 1)
 }

@@ -199,8 +199,8 @@ fn pairs(settings: &Settings, role: &str, control: &Control, streams: &[Stream])
     Ok(logs)
 }
 
-/// Opens the channel of a stream. It is in this process for the role `both`, otherwise in shared
-/// memory.
+/// Opens the channel of a stream. The channel's memory is in this process for the role `both`,
+/// otherwise in shared memory.
 fn channel(settings: &Settings, role: &str, k: usize) -> Result<Channel> {
     let options = settings.options()?;
     if role == "both" {
@@ -343,8 +343,8 @@ fn try_send(producer: &mut Producer, sequence: u64, content: &[u8]) -> Result<bo
     }
 }
 
-/// Processes the messages at their due times without a queue, which shows the cost of processing
-/// and waiting alone.
+/// Processes the messages at their due times without a queue, which shows what processing and
+/// waiting cost by themselves.
 fn bare(control: &Control, streams: &[Stream]) -> Result<Logs> {
     let mut logs = vec![];
     control.run(|start_ns| {

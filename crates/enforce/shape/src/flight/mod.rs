@@ -29,7 +29,7 @@ pub(crate) enum SwitchKind {
         by: u32,
     },
     Slept,
-    /// The thread gets a CPU now, after it was ready to run for `ns`.
+    /// The thread gets a CPU now. Before that, it was ready to run for `ns`.
     Ready {
         ns: u64,
     },
@@ -99,9 +99,9 @@ impl Flight {
         sorted[sorted.len() / 2]
     }
 
-    /// Returns the cause of a late output, and keeps it with a dump of events. `runs` are the runs
-    /// of the plan's callbacks for this output. `name` names a callback by index, `thread` a thread
-    /// by id.
+    /// Finds the cause of a late output, stores it with a dump of events, and returns it. `runs`
+    /// are the runs of the plan's callbacks for this output. `name` returns the name of a callback
+    /// by its index, and `thread` the name of a thread by its id.
     pub(crate) fn explain(
         &mut self,
         late: Late,

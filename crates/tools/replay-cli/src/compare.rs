@@ -44,7 +44,8 @@ pub struct Offline {
     /// Compare these topics of the first recording only; * stands for any characters
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     topics: Vec<String>,
-    /// Let both recordings begin at once: at the first message of the compared topics
+    /// Shift the recordings so that both begin at the same time: at their first message of the
+    /// compared topics
     #[arg(long)]
     align: bool,
     #[command(flatten)]
@@ -54,7 +55,7 @@ pub struct Offline {
     json: bool,
 }
 
-/// A comparison that is prepared: the replay whose outputs are compared has not begun.
+/// A comparison whose options are checked, before the replay whose outputs are compared begins.
 pub struct Prepared {
     watched: Vec<Watched>,
     rules: Rules,
@@ -66,7 +67,8 @@ pub struct Running {
     rules: Rules,
 }
 
-/// Checks the options, and looks up what to observe. Returns `None` if nothing is to be compared.
+/// Checks the options of a comparison, and finds out which topics to observe. Returns `None` if the
+/// user wants no comparison.
 pub fn prepare(args: &Args) -> Result<Option<Prepared>, CliError> {
     let live = &args.compare;
     if live.topics.is_empty() {

@@ -73,8 +73,8 @@ fn key(args: &Args) -> Result<Key, CliError> {
     Key::read_file(path).map_err(failed)
 }
 
-/// Opens the recording that another host sends. Waits until the sender has connected and listed its
-/// streams. An item has at most `most` bytes.
+/// Opens the recording that another host sends. Waits until the sender has connected and sent its
+/// list of streams. An item may have at most `most` bytes.
 pub fn receiver(
     args: &Args,
     at: &str,

@@ -26,8 +26,9 @@ pub struct Measured {
     pub buses: Vec<BusFigures>,
 }
 
-/// Measures the recording, sizes the buffer, and computes the load of CAN buses. `targets` has the target of
-/// each stream. Returns `None` if the recording is empty or is not to be measured.
+/// Measures the recording, determines the size of the buffer, and computes the load of CAN buses.
+/// `targets` contains the target of each stream. Returns `None` if the recording is empty, or if
+/// the user does not want it to be measured.
 pub fn of(
     args: &Args,
     targets: &[Target],
@@ -92,7 +93,7 @@ fn megabytes(bytes: u64) -> String {
     format!("{:.1} MB", bytes as f64 / 1e6)
 }
 
-/// Warns of the problems that the playback will have, before anything is played.
+/// Warns the user of the problems that the playback will have. Called before playback begins.
 pub fn tell(measured: &Measured) {
     let sizing = &measured.sizing;
     for bus in &measured.buses {
@@ -112,7 +113,8 @@ pub fn tell(measured: &Measured) {
     }
 }
 
-/// Returns a sentence on what happens because the buffer is too small, and on the way out.
+/// Returns a sentence that says what happens because the buffer is too small, and what the user can
+/// do.
 fn shortage(sizing: &Sizing) -> String {
     let option = match sizing.by_hand {
         true => "--buffer",
@@ -139,7 +141,8 @@ fn shortage(sizing: &Sizing) -> String {
     }
 }
 
-/// Returns a sentence on the size of the buffer, and on the pauses of the loader that the buffer can bridge.
+/// Returns a sentence about the size of the buffer, and about the pauses of the loader that it can
+/// bridge.
 pub fn sentence(sizing: &Sizing) -> String {
     let have = megabytes(sizing.buffer_bytes);
     let stall = duration(sizing.stall_asked_ns as f64);

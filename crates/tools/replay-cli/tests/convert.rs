@@ -43,8 +43,8 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Only a player needs real-time scheduling, locked memory and raw packets: a command that reads files of
-/// strangers has given these rights up.
+/// The player needs real-time scheduling, locked memory and raw packets. A command that reads files
+/// of unknown origin does not need them, and has dropped these capabilities.
 #[test]
 fn a_conversion_of_root_keeps_no_rights_of_the_player() {
     const OF_THE_PLAYER: u64 = 1 << 13 | 1 << 14 | 1 << 23;

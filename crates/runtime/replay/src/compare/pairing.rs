@@ -15,8 +15,8 @@
 use super::fields::Digest;
 use std::collections::{HashMap, HashSet, VecDeque};
 
-/// The largest number of messages of each side in one alignment. An alignment needs as many bytes of memory
-/// as the product of the two sides' numbers of messages.
+/// The maximum number of messages of each side that are aligned at once. The memory for an
+/// alignment, in bytes, is the product of the two sides' numbers of messages.
 pub const MOST: usize = 1024;
 
 const ALONE: i64 = 1000;
@@ -66,11 +66,11 @@ impl Stamps {
     }
 }
 
-/// For each recorded message, the index of its observed message.
+/// For each recorded message, the index of the observed message that matches it.
 pub type Pairs = Vec<Option<usize>>;
 
-/// Pairs messages with equal stamps. Among several messages with the same stamp, those with equal contents
-/// are paired first, and the others in their order.
+/// Pairs messages with equal time stamps. If several messages have the same stamp, pairs those with
+/// equal contents first, and the others in their order.
 pub fn by_stamp(expected: &[Mark], observed: &[Mark], within_ns: u64) -> Pairs {
     let mut groups: HashMap<Option<i64>, Vec<usize>> = HashMap::new();
     for (n, mark) in observed.iter().enumerate() {
@@ -95,8 +95,8 @@ pub fn by_stamp(expected: &[Mark], observed: &[Mark], within_ns: u64) -> Pairs {
     pairs
 }
 
-/// Pairs messages by their order, contents and times. `distance_ns` is the usual time between two messages.
-/// Messages of equal and otherwise unique contents are also paired out of order.
+/// Pairs messages by their order, contents and times. `distance_ns` is the usual time between two
+/// messages. Also pairs messages out of order if their contents occur only once on each side.
 pub fn by_order(expected: &[Mark], observed: &[Mark], distance_ns: u64, within_ns: u64) -> Pairs {
     let expected_counts = counts(expected);
     let observed_counts = counts(observed);
@@ -163,7 +163,7 @@ impl Distances {
 struct Costs {
     within_ns: u64,
     distance_ns: u64,
-    /// For each recorded message, whether its contents occur exactly once on each side.
+    /// For each recorded message: true if its contents occur exactly once on each side.
     unique: Vec<bool>,
 }
 
@@ -234,8 +234,8 @@ mod tests {
     const PERIOD_NS: i64 = 100_000_000;
     const WITHIN_NS: u64 = 2_000_000_000;
 
-    /// Returns messages from tuples: number of the period, shift in ms, contents. If `stamped`, the number is
-    /// also the stamp.
+    /// Creates messages from tuples: number of the period, shift in ms, contents. If `stamped`, the
+    /// number is also the messages' time stamp.
     fn marks(all: &[(i64, i64, u64)], stamped: bool) -> Vec<Mark> {
         let mark = |&(n, shift_ms, hash): &(i64, i64, u64)| Mark {
             time_ns: n * PERIOD_NS + shift_ms * 1_000_000,

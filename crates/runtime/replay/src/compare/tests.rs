@@ -92,7 +92,8 @@ fn held(expected: &Recording, observed: &Recording, rules: &Rules) -> Compared {
     .expect("compared")
 }
 
-/// Two topics of 400 messages. The observed `/b` is 1 ms later, 1 % off, and each 100th message is missing.
+/// Returns a recording and its observation, each with two topics of 400 messages. The observed `/b`
+/// is 1 ms later and 1 % off, and each 100th message is missing.
 fn changed(definition: &'static str) -> (Recording, Recording) {
     let (mut expected, mut observed) = (recording(2, definition), recording(2, definition));
     for n in 0..400 {
@@ -396,8 +397,9 @@ fn memory_is_bounded_and_the_report_says_so() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// Compares recordings of any rate with losses on both sides. Partners are recognised by time stamps, by
-    /// contents, or, if all messages are equal, by times that deviate by less than a fifth of the period.
+    /// Compares recordings of different rates with losses on both sides. Messages are paired by
+    /// time stamps or by contents. If all messages are equal, they are paired by times that deviate
+    /// by less than a fifth of the period.
     #[test]
     fn exactly_the_lost_messages_are_missing_or_additional(
         period_us in prop_oneof![200i64..2000, 5_000i64..900_000],

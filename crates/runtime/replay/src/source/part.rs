@@ -7,7 +7,7 @@ use std::fs::File;
 use std::path::Path;
 use zstd::bulk::Decompressor;
 
-/// The first bytes of a zstd frame. A serialised message begins with 0 instead.
+/// The first bytes of a zstd frame. A message that is not packed begins with 0 instead.
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 const LONGEST: usize = 512 << 20;
 

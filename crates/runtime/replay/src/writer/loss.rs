@@ -6,17 +6,17 @@ use crate::item::{Details, Kind};
 use crate::source::can;
 use serde::Serialize;
 
-/// The losses of a conversion, counted by kind.
+/// The data that a conversion cannot keep, counted by kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Losses(pub Vec<Loss>);
 
-/// A kind of loss and its count.
+/// One kind of data that a conversion cannot keep, and its count.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Loss {
     /// A noun phrase that names the loss and its reason.
     pub what: String,
-    /// The number of items or streams that are affected.
     pub count: u64,
 }
 
@@ -33,7 +33,7 @@ impl Losses {
     }
 }
 
-/// Checks one item against a target.
+/// Checks whether a target format can store an item.
 pub(super) struct Check<'s> {
     target: Target,
     kind: &'s Kind,
@@ -63,8 +63,8 @@ impl Check<'_> {
         }
     }
 
-    /// Adds the parts of an item that the target cannot hold to `losses`. Returns whether the item is
-    /// written.
+    /// Checks an item, and adds the data that the target cannot store to `losses`. Returns true if
+    /// the item is written.
     pub fn item(&self, details: Details, payload: &[u8], losses: &mut Losses) -> bool {
         let left_out = match self.kind {
             Kind::Ros { .. } | Kind::Requests { .. } => ROS,
@@ -90,8 +90,8 @@ impl Check<'_> {
         reason.is_none()
     }
 
-    /// Returns the reason why a frame is left out, or `None` if it is written. Adds its lost parts to
-    /// `losses`.
+    /// Returns the reason why a frame is left out, or `None` if it is written. Adds the data that a
+    /// written frame loses to `losses`.
     fn frame(&self, frame: &Frame, details: Details, losses: &mut Losses) -> Option<&'static str> {
         if self.target == Target::Pcapng {
             return None;

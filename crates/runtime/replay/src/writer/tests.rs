@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use std::collections::HashMap;
 use std::io::Cursor;
 
-/// An item as a recording has it: time in ns, name of the stream, details, payload.
+/// An item of a recording: time in ns, name of the stream, details, payload.
 type Item = (i64, String, Details, Vec<u8>);
 
 #[derive(Debug)]
@@ -79,7 +79,7 @@ fn items(source: &mut dyn Source) -> Vec<Item> {
     all
 }
 
-/// Draws frames that every format can hold.
+/// Generates CAN frames that every format can store.
 fn frames() -> impl Strategy<Value = Vec<u8>> {
     let id = prop_oneof![
         0u32..=0x7ff,

@@ -4,7 +4,7 @@ use crate::source::can;
 use crate::testing::{frame, frames, Item};
 use std::io::{Cursor, Write};
 
-/// 2017-04-20 22:44:38.250 UTC.
+/// The time 2017-04-20 22:44:38.250 UTC, in ns since 1970.
 const BEGIN: i64 = 1_492_728_278_250_000_000;
 const MILLISECOND: u64 = 1_000_000;
 

@@ -6,7 +6,7 @@ use std::io::Cursor;
 
 mod build;
 
-/// 2017-04-20 22:44:38.250 UTC.
+/// The time 2017-04-20 22:44:38.250 UTC, in ns since 1970.
 const BEGIN: u64 = 1_492_728_278_250_000_000;
 
 fn items(file: &[u8]) -> (Vec<Item>, Vec<String>) {
@@ -94,7 +94,7 @@ fn shapes() -> Vec<Shape> {
     shapes
 }
 
-/// Returns the sentences about damage that do not follow from the file's shape.
+/// Returns the sentences about damage that a file of this shape should not cause.
 fn unexpected(shape: Shape, damage: &[String]) -> Vec<&String> {
     let signals = "records without CAN frames (signals, LIN, Ethernet ...), not replayed: 7 (the first: group engine)";
     let unfinished = "files that their recorder did not close, read to their end: 1";
@@ -295,7 +295,8 @@ fn frames_wait_for_their_data_bytes_up_to_a_limit() {
     );
 }
 
-/// Writes a file whose group has a time, an identifier of 32 bits, and one byte of data.
+/// Returns a file with one group. Its records contain a time, an identifier of 32 bits, and one
+/// byte of data.
 fn small(time: impl Fn(&mut File, u64) -> u64, records: &[u8], count: u64) -> Vec<u8> {
     let mut file = File::new(BEGIN, None);
     let bytes = file.channel("CAN_DataFrame.DataBytes", [0; 4], [0, 0, 10], (12, 0), 8);

@@ -36,7 +36,7 @@ enum Parsed<T> {
 
 pub struct Packets<R> {
     bytes: R,
-    /// The bytes read from the file. The bytes in `start..end` were not used yet.
+    /// The bytes that were read from the file. Only the bytes in `start..end` are not parsed yet.
     buffer: Vec<u8>,
     start: usize,
     end: usize,
@@ -315,8 +315,8 @@ fn is_sent(packet: &EnhancedPacketBlock, is_big: bool) -> bool {
     })
 }
 
-/// Returns the clock of an interface. The interface's option `if_tsresol` is a power of 10, or a power of 2
-/// if the highest bit is set.
+/// Returns the clock of an interface. Its resolution is in the option `if_tsresol`: a power of 10,
+/// or a power of 2 if the highest bit is set.
 fn clock(about: &InterfaceDescriptionBlock) -> Option<Clock> {
     let power = u32::from(about.if_tsresol & 0x7f);
     let base: u64 = if about.if_tsresol & 0x80 == 0 { 10 } else { 2 };

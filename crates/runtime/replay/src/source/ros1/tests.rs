@@ -94,7 +94,7 @@ fn packed(compression: &str, plain: &[u8]) -> Vec<u8> {
     }
 }
 
-/// A chunk's records, and the time of its first message in ms.
+/// The records of a chunk, and the time of its first message in ms.
 type Chunk = (Vec<u8>, u64);
 
 fn bag(compression: &str, is_indexed: bool, topics: &[Topic], chunks: &[Chunk]) -> Vec<u8> {

@@ -9,7 +9,7 @@ fn items(text: &str) -> (Vec<Item>, Vec<String>) {
     frames(read("log", Cursor::new(bytes)).expect("a log"))
 }
 
-/// 2021-12-18 14:28:07.062 UTC, rounded as the header has it.
+/// The time 2021-12-18 14:28:07.062 UTC in ns since 1970, rounded as in the log's header.
 const BEGIN: i64 = 1_639_837_687_062_000_960;
 const HEAD_1: &str =
     "\n;$STARTTIME=44548.6028595139\n;\n;   Start time: 18.12.2021 14:28:07.062.0\n;\n";

@@ -122,13 +122,13 @@ impl LateOutputFacts<'_> {
         let listed: Vec<String> = parts.iter().take(3).map(|p| p.what.clone()).collect();
         let known_ns: u64 = parts.iter().map(|p| p.ns).sum();
         match (seen, listed.is_empty()) {
-            (false, _) => "no thread switch of the chain was seen: the recorder lost them".into(),
+            (false, _) => "the cause is unknown: the recorder lost the thread switches of the chain".into(),
             (true, true) => format!(
-                "no cause was seen: the chain's callbacks ran as usual, and the {:.1} ms beyond its slot passed between them",
+                "the cause is unknown: the chain's callbacks ran as usual, and the {:.1} ms after the output's last slot passed between them",
                 ms(overrun_ns)
             ),
             (true, false) => format!(
-                "no single cause: {}; {:.1} of {:.1} ms were not seen",
+                "no single cause: {}; the cause of {:.1} of {:.1} ms is unknown",
                 listed.join("; "),
                 ms(overrun_ns.saturating_sub(known_ns)),
                 ms(overrun_ns)
@@ -210,7 +210,7 @@ impl LateOutputFacts<'_> {
         let what = match 2 * beyond(worst) >= all_ns {
             true => of_one,
             false => format!(
-                "the chain's callbacks took {:.1} ms more than usual together: {of_one}",
+                "together, the chain's callbacks took {:.1} ms more than usual: {of_one}",
                 ms(all_ns)
             ),
         };
@@ -235,7 +235,7 @@ impl LateOutputFacts<'_> {
         let usual_ns = self.late.usual_start_ns;
         Some(Part {
             what: format!(
-                "the chain's input came late: the chain began {:.1} ms after its cycle, usually {:.1}",
+                "the chain's input came late: the chain began {:.1} ms after the start of its cycle, usually {:.1}",
                 ms(after_ns),
                 ms(usual_ns)
             ),

@@ -144,7 +144,9 @@ impl Flight {
                 SwitchKind::In { before } => format!("runs, after {}", thread(before)),
                 SwitchKind::Preempted { by } => format!("is preempted by {}", thread(by)),
                 SwitchKind::Slept => "sleeps".into(),
-                SwitchKind::Ready { ns } => format!("was ready for {:.3} ms", ns as f64 / 1e6),
+                SwitchKind::Ready { ns } => {
+                    format!("was ready to run for {:.3} ms", ns as f64 / 1e6)
+                }
                 SwitchKind::Stolen { ns } => format!("lost {:.3} ms to the host", ns as f64 / 1e6),
                 SwitchKind::Lost { count } => format!("{count} records were lost"),
             };

@@ -74,7 +74,7 @@ fn several_slightly_longer_callbacks_together_are_the_cause() {
     let runs = [run(0, 24, 20), run(1, 13, 10), run(2, 13, 10)];
     let said = cause_of(USUAL, &runs, late(), soon(), vec![]);
     assert!(
-        said.starts_with("the chain's callbacks took 10.0 ms more than usual together: /n0"),
+        said.starts_with("together, the chain's callbacks took 10.0 ms more than usual: /n0"),
         "{said}"
     );
 }
@@ -165,7 +165,7 @@ fn a_late_input_is_the_cause_of_a_late_output() {
     let said = cause_of(USUAL, &[run(0, 20, 20)], late, soon(), vec![]);
     assert_eq!(
         said,
-        "the chain's input came late: the chain began 12.0 ms after its cycle, usually 0.5"
+        "the chain's input came late: the chain began 12.0 ms after the start of its cycle, usually 0.5"
     );
 }
 
@@ -192,7 +192,7 @@ fn unseen_time_and_lost_records_are_reported() {
     let said = cause_of("", &[], late(), soon(), vec![]);
     assert_eq!(
         said,
-        "no thread switch of the chain was seen: the recorder lost them"
+        "the cause is unknown: the recorder lost the thread switches of the chain"
     );
     let lost = format!("{USUAL}\n150ms cpu1 10/12 lost probe=ring count=3\n");
     let said = cause_of(&lost, &[run(1, 40, 10)], late(), soon(), vec![]);
@@ -202,12 +202,14 @@ fn unseen_time_and_lost_records_are_reported() {
     );
     let said = cause_of(USUAL, &[run(1, 10, 10)], late(), soon(), vec![]);
     assert!(
-        said.contains("the 9.0 ms beyond its slot passed between them"),
+        said.contains("the 9.0 ms after the output's last slot passed between them"),
         "{said}"
     );
     let said = cause_of(USUAL, &[run(1, 11, 10)], late(), soon(), vec![]);
     assert!(
-        said.starts_with("no single cause: /n1 took 11.0 ms, usually 10.0; 8.0 of 9.0 ms"),
+        said.starts_with(
+            "no single cause: /n1 took 11.0 ms, usually 10.0; the cause of 8.0 of 9.0 ms"
+        ),
         "{said}"
     );
 }
@@ -252,6 +254,9 @@ fn a_dump_shows_when_each_thread_ran() {
     let (name, thread) = (|_: usize| String::new(), |tid: u32| format!("t{tid}"));
     flight.explain(late(), &[], (&name, &thread));
     let late = flight.into_late();
-    assert_eq!(late[0].dump[1], "    0.000 cpu1 t11 was ready for 0.004 ms");
+    assert_eq!(
+        late[0].dump[1],
+        "    0.000 cpu1 t11 was ready to run for 0.004 ms"
+    );
     assert_eq!(late[0].dump[2], "   20.000 cpu1 t11 sleeps");
 }

@@ -372,10 +372,10 @@ impl Chain<'_> {
         verdict.promised(name, "ms", ms(promised), ms(worst), worst <= promised);
         verdict.measured(self.name("worst case"), "ms", ms(longest));
         if last < longest {
-            verdict.measured(self.name("worst case in time"), "ms", ms(last));
+            verdict.measured(self.name("worst case of outputs in time"), "ms", ms(last));
         }
         let jitter = (last - first) / 2;
-        verdict.measured(self.name("jitter, executions in time"), "ms", ms(jitter));
+        verdict.measured(self.name("jitter of executions in time"), "ms", ms(jitter));
     }
 
     fn judge_jitter(&self, what: &str, latencies: &[u64], verdict: &mut Verdict) {
@@ -431,5 +431,5 @@ fn judge_isolation(outside_ns: &[u64], verdict: &mut Verdict) {
     let kept = p999 <= ISOLATION_NS;
     let name = "run outside a slot, p99.9".to_owned();
     verdict.promised(name, "ms", ms(ISOLATION_NS), ms(p999), kept);
-    verdict.measured("run outside a slot, longest".into(), "ms", ms(longest));
+    verdict.measured("longest run outside a slot".into(), "ms", ms(longest));
 }

@@ -196,7 +196,7 @@ fn throttling(facts: &Facts, plan: &Plan) -> Line {
         .utilisation
         .iter()
         .filter(|(_, used)| **used > share)
-        .map(|(cpu, used)| format!("CPU {cpu} is used for {:.0} %", used * 100.0))
+        .map(|(cpu, used)| format!("the plan uses {:.0} % of CPU {cpu}", used * 100.0))
         .collect();
     let percent = share * 100.0;
     match over.is_empty() {
@@ -219,7 +219,7 @@ fn throttling(facts: &Facts, plan: &Plan) -> Line {
 }
 
 fn groups(facts: &Facts) -> Line {
-    let about = "real-time in cgroups";
+    let about = "real-time CPU time of cgroups";
     match facts.groups_have_real_time {
         None => line(about, Grade::Ok, "real-time CPU time is not divided among cgroups".into(), None),
         Some(true) => line(about, Grade::Ok, "real-time CPU time is divided among cgroups (RT_GROUP_SCHED), and each cgroup has a share".into(), None),

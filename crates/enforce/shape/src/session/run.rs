@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(auto, (true, inside.to_owned()));
         let (is_inside, note) = held(&plan, HoldAt::Auto, &[]).expect("a place");
         assert!(
-            !is_inside && note.ends_with("/t5, because onbeat does not start it."),
+            !is_inside && note.ends_with("/t5, because onbeat does not start the application."),
             "{note}"
         );
         assert!(held(&plan, HoldAt::Inside, &[]).is_err());

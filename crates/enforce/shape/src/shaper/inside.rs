@@ -43,14 +43,14 @@ impl InsideError {
     /// Returns the reason as a clause, for a session that then holds outputs in the shaper.
     pub(crate) fn reason(&self) -> String {
         match self {
-            InsideError::NoCommand => "onbeat does not start it".into(),
+            InsideError::NoCommand => "onbeat does not start the application".into(),
             InsideError::Distribution(name) => {
                 format!("ROS_DISTRO is {name}, and the library needs Jazzy or later")
             }
             InsideError::Throttle { topic, nodes } => {
-                format!("{nodes} nodes publish {topic}, and one message of all of them may enter")
+                format!("{nodes} nodes publish {topic}, and only one of all their messages may enter per cycle")
             }
-            InsideError::Files(error) => format!("its files cannot be created ({error})"),
+            InsideError::Files(error) => format!("the library's files cannot be created ({error})"),
         }
     }
 }

@@ -226,7 +226,9 @@ impl Client {
         if let Step::Reloading(number) = self.step {
             match board.reloads().outcome(number) {
                 Some(reloaded) => self.answer(serde_json::json!(reloaded).to_string()),
-                None if is_late => self.refuse("the session did not accept the plan in time"),
+                None if is_late => self.refuse(
+                    "the session did not answer about the new plan in time. Send the request again",
+                ),
                 None => {}
             }
         } else if is_late {
@@ -276,7 +278,7 @@ impl Client {
                     self.step = Step::Reloading(number);
                 }
                 None => self.refuse(
-                    "this session cannot read its plan again, or too many reloads are waiting",
+                    "this session cannot read its plan again, or too many reloads are waiting. Try again later, or restart onbeat shape",
                 ),
             },
             _ => self.refuse("unknown request. Send status, metrics or reload"),

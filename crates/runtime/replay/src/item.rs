@@ -89,7 +89,7 @@ pub trait Source: Send {
     fn seek(&mut self, _to_ns: i64) -> Result<(), SourceError> {
         Err(SourceError {
             file: "the recording".into(),
-            fault: "it can only be read forward".into(),
+            fault: "this recording can only be read forward".into(),
         })
     }
     /// Returns one sentence for each kind of damage that was skipped so far. The list is empty if

@@ -121,7 +121,7 @@ impl Observer {
         let folder = std::env::var_os("TMPDIR").unwrap_or_else(|| "/var/tmp".into());
         let refused = |error: &dyn std::fmt::Display| {
             failed(format!(
-                "cannot write what is observed to {}: {error}. Set TMPDIR to another directory",
+                "cannot write the observed messages to {}: {error}. Set TMPDIR to another directory",
                 Path::new(&folder).display()
             ))
         };
@@ -242,7 +242,7 @@ impl Observer {
         let fault = out.fault.take().or(finished.err());
         if let Some(fault) = fault {
             return Err(failed(format!(
-                "what was observed could not be written to {}: {fault}. Make room, or set TMPDIR to another directory",
+                "the observed messages could not be written to {}: {fault}. Free space, or set TMPDIR to another directory",
                 self.file.path().display()
             )));
         }
@@ -354,12 +354,12 @@ impl Watch {
             }
         }
         let mut notes: Vec<String> = fault
-            .map(|f| format!("observed up to a fault only: {f}"))
+            .map(|f| format!("observed only until a fault: {f}"))
             .into_iter()
             .collect();
         if self.has_own_clock == Some(true) {
             notes.push(
-                "times are those of the arrival, because the publisher has another clock".into(),
+                "the times are arrival times, because the publisher's clock differs from this host's".into(),
             );
         }
         Seen {

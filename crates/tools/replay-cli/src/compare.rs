@@ -86,7 +86,7 @@ pub fn prepare(args: &Args) -> Result<Option<Prepared>, CliError> {
     }
     if args.rate() != Some(1.0) && !live.judge.max_shift.is_empty() {
         return Err(CliError::Usage(
-            "--max-shift needs the recorded rate: at another one, a device's own time does not scale. Leave --rate, --as-fast-as-consumed or --max-shift out".into(),
+            "--max-shift needs the recorded rate, because a device's processing time does not change with the rate. Leave --rate, --as-fast-as-consumed or --max-shift out".into(),
         ));
     }
     let chain = expected(args)?;
@@ -278,7 +278,7 @@ pub fn run(args: &Offline) -> Result<ExitStatus, CliError> {
         && compared.topics.iter().all(|t| t.paired == 0)
     {
         return Err(failed(format!(
-            "no messages of the two recordings belong together: the compared topics begin at {} and {}. For recordings of different times, add --align",
+            "no message of one recording matches a message of the other: the compared topics begin at {} and {}. For recordings of different times, add --align",
             instant(begins[0]),
             instant(begins[1]),
         )));
@@ -390,7 +390,7 @@ fn sentences(topic: &TopicFindings) -> Vec<String> {
         let what = what.replace("the times are within their limits", "times");
         match verdict {
             Verdict::Equal => {}
-            Verdict::NotKnown => said.push(format!("{what}, but not for sure: {why}")),
+            Verdict::NotKnown => said.push(format!("{what}, but this is not certain: {why}")),
             Verdict::Different => said.push(format!("{what}: {why}")),
         }
     }

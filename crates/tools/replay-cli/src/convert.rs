@@ -31,7 +31,7 @@ The ending of the output's name gives the format: .log is a candump log, .asc an
 Vector's tools, .mcap and .pcapng. Otherwise give --to. MCAP files and bags hold messages of ROS 2,
 candump and ASC logs hold CAN frames, BLF logs and pcapng files CAN frames and packets.
 
-convert reads the recordings twice. Before it writes, it prints what the format cannot hold. It
+convert reads the recordings twice. Before it writes, it prints what the format cannot store. It
 writes under a temporary name, and renames the output when it is complete.
 
 Exit codes: 0 written; 1 failed; 2 wrong command line; 3 nothing to write; 5 nothing was written,

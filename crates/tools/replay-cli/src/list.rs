@@ -306,7 +306,7 @@ pub fn step(steps: &[Gap]) -> Option<String> {
         n => format!(", and {} more", n - 1),
     };
     Some(format!(
-        "the clock steps by {} after {}{others}: replay waits that long, unless --max-gap 1s shortens it",
+        "the recorder's clock steps by {} after {}{others}. A replay waits for this time, unless --max-gap 1s shortens it",
         length(first.length_ns),
         instant(first.at_ns),
     ))

@@ -333,7 +333,7 @@ impl Args {
     pub fn no_seek(&self) -> Option<&'static str> {
         match () {
             _ if source_of(&self.sources).is_some() => {
-                Some("a recording that comes over a link comes once, in its order")
+                Some("a recording that comes over a link can be played only once, in its order")
             }
             _ if !self.compare.topics.is_empty() => {
                 Some("--compare needs the recording in its order")
@@ -348,7 +348,9 @@ impl Args {
             _ if self.how.as_fast_as_consumed => {
                 Some("with --as-fast-as-consumed, the consumer sets the pace")
             }
-            _ if !self.compare.topics.is_empty() => Some("--compare needs one rate"),
+            _ if !self.compare.topics.is_empty() => {
+                Some("--compare needs the same rate during the whole replay")
+            }
             _ => None,
         }
     }

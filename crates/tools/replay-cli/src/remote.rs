@@ -83,7 +83,7 @@ pub fn receiver(
 ) -> Result<Open, CliError> {
     let refused = |what: &str| {
         Err(CliError::Usage(format!(
-            "{what}: a recording that comes over a link comes once. Give this option to the side that sends"
+            "{what}: a recording that comes over a link can be read only once. Give this option on the sending side"
         )))
     };
     match () {
@@ -104,7 +104,7 @@ pub fn receiver(
         Some(remote) => Ok(Box::new(remote) as Box<dyn Source>),
         None => Err(onbeat_replay::item::SourceError {
             file: name.clone(),
-            fault: "it comes once".into(),
+            fault: "a recording that comes over a link can be read only once".into(),
         }),
     }))
 }

@@ -125,7 +125,7 @@ fn shortage(sizing: &Sizing) -> String {
     let least = sizing.least_bytes.map(megabytes);
     match (sizing.stall_ns, least, sizing.wanted_bytes.map(megabytes)) {
         (Some(stall_ns), _, wanted) => format!(
-            "with a buffer of {have} the loader may stand still for {} longer than measured, not for {asked} (--stall){}",
+            "with a buffer of {have}, the loader may pause for {} longer than measured, and not for {asked} (--stall){}",
             duration(stall_ns as f64),
             wanted.map_or(String::new(), |w| format!(". For that, give {option} {w}")),
         ),
@@ -134,7 +134,7 @@ fn shortage(sizing: &Sizing) -> String {
             wanted.map_or(String::new(), |w| format!(", and {w} with --stall {asked}")),
         ),
         (None, None, _) => format!(
-            "the loader brings {:.1} MB/s and playback takes {:.1} MB/s: items will be late. Play more slowly, or give memory for the whole recording",
+            "the loader delivers {:.1} MB/s and playback needs {:.1} MB/s, so items will be late. Play more slowly, or give memory for the whole recording",
             sizing.loader_bytes_per_s / 1e6,
             sizing.playback_bytes_per_s / 1e6,
         ),
@@ -156,13 +156,13 @@ pub fn sentence(sizing: &Sizing) -> String {
     let delay = sizing.delay_ns.map_or("-".into(), |ns| duration(ns as f64));
     let least = sizing.least_bytes.map_or("-".into(), megabytes);
     format!(
-        "buffer of {have}: never empty, even if the loader stands still for {stall} longer than measured ({least} would suffice without that); pre-load {preload} items, loader at most {delay} behind"
+        "buffer of {have}: never empty, even if the loader pauses for {stall} longer than measured ({least} would suffice without longer pauses); pre-load {preload} items, loader at most {delay} behind"
     )
 }
 
 pub fn warning(state: &State) -> String {
     format!(
-        "onbeat: the loader is {} later than measured; the buffer still holds {} of recorded time",
+        "onbeat: the loader is {} later than measured; the buffer still contains {} of recorded time",
         duration(state.behind_ns as f64),
         duration(state.ahead_ns.max(0) as f64),
     )
@@ -193,7 +193,7 @@ pub fn show(measured: Option<&Measured>, json: bool) -> Result<ExitStatus, CliEr
         false => {
             list::table(&mut out, recording)?;
             let rates = format!(
-                "playback takes {:.1} MB/s in the long run, the loader brings up to {:.1} MB/s (in bytes of the buffer)",
+                "playback needs {:.1} MB/s in the long run, the loader delivers up to {:.1} MB/s (in bytes of the buffer)",
                 sizing.playback_bytes_per_s / 1e6,
                 sizing.loader_bytes_per_s / 1e6,
             );

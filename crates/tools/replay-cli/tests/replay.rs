@@ -156,7 +156,7 @@ fn replay_options_of_the_other_side_are_refused_with_a_hint() {
         ),
         (
             &["replay", "link:127.0.0.1:0", "--key", "key", "--loop", "2"],
-            "comes once",
+            "can be read only once",
         ),
         (
             &[

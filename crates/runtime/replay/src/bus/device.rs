@@ -53,7 +53,9 @@ impl Device {
                 return Ok(device);
             }
         }
-        Err(io::Error::other("the kernel does not answer"))
+        Err(io::Error::other(
+            "the kernel does not answer the request for the interface's state",
+        ))
     }
 
     /// Parses an answer about the interface with this index.

@@ -166,7 +166,7 @@ fn declaration(line: &str) -> Result<Option<Declared<'_>>, String> {
     if line.starts_with('#') || line.starts_with('@') {
         return Ok(None);
     }
-    let unclear = || format!("the definition has an unclear line, '{line}'");
+    let unclear = || format!("the definition has a line that onbeat cannot read, '{line}'");
     let (of_type, rest) = line
         .split_once(|c: char| c.is_whitespace())
         .ok_or_else(unclear)?;
@@ -259,7 +259,9 @@ impl Builder<'_> {
                 leaf: self.leaf(path, Kind::Text),
             }),
             // Middlewares serialise them in different ways.
-            "wstring" => Err(format!("the field {path} is a wstring")),
+            "wstring" => Err(format!(
+                "the field {path} is a wstring, which onbeat cannot read"
+            )),
             _ => self.named(bare, package, path, depth),
         }
     }

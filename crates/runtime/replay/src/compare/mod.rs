@@ -85,7 +85,7 @@ pub enum CompareError {
         known: String,
     },
     /// A topic in [`Rules::follows`] is not compared.
-    #[error("{0} is not a compared topic, so no shift can be taken from it. Name compared topics")]
+    #[error("{0} is not a compared topic, so its shift is unknown. Name a compared topic")]
     Follows(String),
     #[error("{0} has no messages of ROS 2, so it cannot be compared. Name topics of ROS 2")]
     NoRos(String),
@@ -356,13 +356,13 @@ impl Compare {
         let mut notes = self.notes;
         if let Some(ns) = tally.searched_ns {
             notes.push(format!(
-                "partners were searched within {} ms only, because memory did not suffice for more",
+                "matching messages were searched only within {} ms, because the memory was too small for more",
                 ns / 1_000_000
             ));
         }
         if tally.unreadable > 0 {
             notes.push(format!(
-                "{} pairs do not have the fields of the type's definition, so their bytes were compared",
+                "{} pairs of messages do not match the type's definition, so their bytes were compared",
                 tally.unreadable
             ));
         }

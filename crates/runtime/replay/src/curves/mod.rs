@@ -120,7 +120,7 @@ pub struct Sizes {
 #[allow(missing_docs)]
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error(
-    "the loader brings {service_per_s:.0} {what}/s, and playback takes {arrival_per_s:.0} {what}/s in the long run. Play more slowly, or load the whole recording before the start"
+    "the loader delivers {service_per_s:.0} {what}/s, and playback needs {arrival_per_s:.0} {what}/s in the long run. Play more slowly, or load the whole recording before the start"
 )]
 pub struct TooSlow {
     /// The unit of both rates: `items` or `bytes`.

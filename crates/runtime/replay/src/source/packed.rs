@@ -313,7 +313,7 @@ pub fn unpack(
         }
         if content.at > most {
             let what = format!(
-                "the file unpacks to more than {most} bytes, which no recording does. Unpack it yourself if it is one"
+                "the file unpacks to more than {most} bytes, which is unusual for a recording. If it is a recording, unpack it yourself"
             );
             return Err(fault(&name, what));
         }

@@ -133,7 +133,7 @@ fn renamed(plan: &mut Plan, changed: &[(String, String)]) {
         more => format!(" and {more} more"),
     };
     let what = format!(
-        "names of streams, which the format cannot hold ({}{more})",
+        "names of streams changed, because the format cannot store them ({}{more})",
         crate::source::damage::printable(&shown.join(", "))
     );
     plan.losses.add(&what, changed.len() as u64);

@@ -349,7 +349,7 @@ fn losses_are_counted_before_anything_is_written() {
     let (items, said) = losses(Target::Asc);
     assert_eq!(items, 4);
     for wanted in [
-        "error frames without their class",
+        "error frames written without their class",
         "direction",
         "more bits",
         "length code above 8",

@@ -401,7 +401,7 @@ impl Records {
         let place = self.shown();
         let fault = match (found, is_sorted) {
             (Found::Here, true) if !input.is_unfinished => {
-                Some("groups with more data than they count, read up to their count")
+                Some("groups with more records than they state, read up to the stated number")
             }
             (Found::Here | Found::End, _) if self.at != self.stream.end() => Some(TORN),
             _ => None,
@@ -416,7 +416,7 @@ impl Records {
             };
             let missing = group.stated.saturating_sub(frames.read);
             if missing > 0 && is_sorted && !input.is_unfinished {
-                let what = "records that a group counts and the file does not have";
+                let what = "records that a group states and that are missing in the file";
                 input.damage.add_many(what, missing, || place.clone());
             }
             if !frames.waiting.is_empty() {

@@ -506,12 +506,12 @@ fn what_cannot_be_read_is_counted_or_refused() {
     one_sentence(
         &stated(9),
         7,
-        "records that a group counts and the file does not have: 2",
+        "records that a group states and that are missing in the file: 2",
     );
     one_sentence(
         &stated(5),
         5,
-        "groups with more data than they count, read up to their count: 1",
+        "groups with more records than they state, read up to the stated number: 1",
     );
 
     // Data in columns.

@@ -137,7 +137,7 @@ fn losses_are_reported_first_and_refused_by_strict() {
     let (code, _, said) = convert(&dir, &["can.log", "-o", "can.mcap"]);
     assert_eq!(code, Some(3), "{said}");
     assert!(
-        said.contains("messages of ROS 2 only") && said.contains("nothing to write"),
+        said.contains("only messages of ROS 2") && said.contains("nothing to write"),
         "{said}"
     );
     assert_eq!(names(dir.path()), ["can.log", "own.asc", "own.log"]);

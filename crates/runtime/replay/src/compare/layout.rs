@@ -356,7 +356,7 @@ MSG: a_msgs/Nothing
             ("A x", "contains itself"),
             ("wstring x", "wstring"),
             ("float64[x] y", "not a type"),
-            ("float64", "unclear line"),
+            ("float64", "cannot read"),
             (
                 &format!("T0 x\n{doubled}{line}\nMSG: a/T40\n"),
                 "more than 10000 fields",

@@ -339,7 +339,7 @@ fn losses_are_counted_before_anything_is_written() {
                 "1 CAN FD frames left out",
                 "1 ROS 2 messages left out",
                 "1 CAN frames left out",
-                "1 names of streams",
+                "1 names of streams changed",
                 "1 streams joined with an earlier stream of the same name",
             ]
             .map(String::from)

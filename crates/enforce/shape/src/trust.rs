@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_outside_of_limits_are_reported_at_each_doubling() {
+    fn processes_outside_of_the_recording_are_reported_each_time_their_number_doubles() {
         let mut trust = Trust::new(None, user_of);
         let limits = Limits {
             domain: Some(3),

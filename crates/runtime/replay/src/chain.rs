@@ -729,7 +729,7 @@ mod tests {
     }
 
     #[test]
-    fn longer_gaps_are_shortened_and_distances_within_stay() {
+    fn gaps_above_the_limit_are_shortened_and_shorter_ones_stay() {
         let open = || {
             let mut listed = Listed::new(vec![stream("/a")]);
             // The clock was not set before the second item, and the recorder paused before the last.

@@ -104,7 +104,7 @@ mod tests {
         BO_ 3221225472 VECTOR__INDEPENDENT_SIG_MSG: 0 Vector__XXX\n SG_ Old : 0|1@1+ (1,0) [0|0] \"\" ECU\n";
 
     #[test]
-    fn messages_of_both_frame_formats_have_their_names() {
+    fn can_messages_with_11_and_29_bit_identifiers_have_their_names() {
         let mut database = Database::default();
         database.add(FILE).unwrap();
         let (near, far) = (FrameId::of_word(0x123), FrameId::of_word(EXTENDED | 0x123));

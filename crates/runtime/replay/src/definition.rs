@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_installed_definition_has_the_types_in_it() {
+    fn an_installed_definition_includes_the_types_that_it_uses() {
         let dir = tempfile::tempdir().unwrap();
         let write = |package: &str, name: &str, text: &str| {
             let folder = dir.path().join("share").join(package).join("msg");

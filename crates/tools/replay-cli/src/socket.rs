@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_of_a_client_are_carried_out_beside_hostile_clients() {
+    fn orders_of_a_client_are_carried_out_although_others_are_hostile() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("control");
         let orders = orders();

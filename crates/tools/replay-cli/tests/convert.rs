@@ -46,7 +46,7 @@ fn names(dir: &Path) -> Vec<String> {
 /// The player needs real-time scheduling, locked memory and raw packets. A command that reads files
 /// of unknown origin does not need them, and has dropped these capabilities.
 #[test]
-fn a_conversion_of_root_keeps_no_rights_of_the_player() {
+fn a_conversion_as_root_drops_the_capabilities_of_the_player() {
     const OF_THE_PLAYER: u64 = 1 << 13 | 1 << 14 | 1 << 23;
     let rights = |pid: &str| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a status");

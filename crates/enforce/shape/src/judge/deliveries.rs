@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_that_has_died_breaks_its_promise() {
+    fn a_chain_that_stops_starting_has_cycles_without_output() {
         for (starts, silent) in [(Starts::EveryCycle, 50), (Starts::OnEvents, 0)] {
             let mut d = deliveries(starts);
             for cycle in 1..=10 {
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_that_never_starts_breaks_its_promise() {
+    fn a_chain_that_never_starts_has_cycles_without_output() {
         let mut d = deliveries(Starts::EveryCycle);
         d.finish(21 * CYCLE + CYCLE / 2);
         assert_eq!((d.counts()[0].without, d.counts()[0].delivered), (20, 0));
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn outputs_may_precede_their_start_and_starts_may_share_a_cycle() {
+    fn an_output_before_its_start_and_two_starts_of_one_cycle_count_once() {
         let mut d = deliveries(Starts::EveryCycle);
         d.delivered(0, 2 * CYCLE);
         d.started(CYCLE);
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn cycles_under_way_at_the_end_do_not_count() {
+    fn cycles_that_have_not_ended_when_counting_ends_do_not_count() {
         let mut d = deliveries(Starts::EveryCycle);
         d.started(CYCLE);
         d.started(2 * CYCLE);

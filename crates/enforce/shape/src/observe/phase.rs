@@ -339,7 +339,7 @@ mod tests {
         }
 
         #[test]
-        fn the_phase_is_found_again_after_a_restart_at_any_phase(
+        fn the_phase_of_starts_is_found_again_after_a_restart_at_any_phase(
             origin in 10 * PERIOD..20 * PERIOD,
             off in prop_oneof![0..PERIOD, PERIOD / 2 - 400_000..PERIOD / 2 + 100_000],
             calls_anew: bool,

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_stays_bounded_while_threads_come_and_go() {
+    fn the_memory_for_execution_roots_stays_bounded_while_threads_come_and_go() {
         let mut roots = Roots::new("/a:timer(1ms)");
         for tid in 0..10 * MAX_THREADS as u64 {
             for n in 0..2 * EVENTS_PER_THREAD as u64 {

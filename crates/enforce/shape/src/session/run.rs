@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outputs_are_held_inside_if_that_is_possible() {
+    fn outputs_are_held_inside_the_application_if_that_is_possible() {
         let text = include_bytes!("../../../plan/tests/golden/plan.yaml");
         let mut plan = onbeat_plan::file::read(text).expect("a plan");
         let mut options = crate::session::tests::options(&[]);

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn files_for_the_library_are_made_and_removed() {
+    fn the_files_of_the_library_inside_the_application_are_created_and_removed() {
         let mut plan = plan();
         plan.overshoot = onbeat_plan::schema::Overshoot::Drop;
         let plan = without_moves(plan).expect("it can be held");
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn an_input_of_several_nodes_needs_a_throttler_outside() {
+    fn an_input_that_several_nodes_publish_is_throttled_outside_of_the_application() {
         let mut plan = plan();
         let second = plan.inputs[0].clone();
         plan.inputs.push(second);

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bus_that_is_nearly_full_can_carry_its_frames() {
+    fn a_bus_that_is_nearly_full_is_not_too_slow() {
         let mut meter = Meter::new("can0", SPEED);
         for n in 0..100_000u64 {
             meter.add(n * 54_000, &zeros());

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_other_side_is_named_only_if_it_alone_has_contents() {
+    fn the_other_side_of_a_service_is_suggested_only_if_no_request_is_sent_without_it() {
         let streams = [Stream {
             name: "/s".into(),
             kind: Kind::Requests {

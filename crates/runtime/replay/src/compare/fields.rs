@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_differ_only_where_a_field_does() {
+    fn differences_of_messages_are_those_of_their_fields_beyond_the_tolerance() {
         let base = pose(true, 0, 100.0, &[1.0, 2.0], 40);
         let same = pose(false, 0xaa, 100.0, &[1.0, 2.0], 40);
         assert_eq!(found(&[], &base, &same).unwrap(), [""; 0]);

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn unique_messages_are_found_far_away_and_out_of_order() {
+    fn messages_with_unique_contents_are_paired_at_any_distance_and_out_of_order() {
         let expected: Vec<_> = (0..20).map(|n| (n, 0, n as u64)).collect();
         let late: Vec<_> = expected
             .iter()
@@ -331,7 +331,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn partners_are_found_between_losses(
+        fn messages_between_losses_are_paired(
             lost in proptest::collection::vec(0u8..4, 60), shift_ms in -10i64..10,
         ) {
             let all: Vec<_> = (0..60).map(|n| (n, 0, n as u64)).collect();
@@ -356,7 +356,7 @@ mod tests {
         }
 
         #[test]
-        fn each_observed_message_has_at_most_one_partner(
+        fn each_observed_message_is_paired_at_most_once(
             e in proptest::collection::vec((0i64..20, 0i64..99, 0u64..3), 0..30),
             o in proptest::collection::vec((0i64..20, 0i64..99, 0u64..3), 0..30),
         ) {

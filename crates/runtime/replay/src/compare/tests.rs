@@ -330,7 +330,7 @@ fn a_missing_message_that_may_have_been_lost_before_onbeat_gives_the_verdict_not
 }
 
 #[test]
-fn a_rule_for_an_unknown_field_is_refused_with_the_known_ones() {
+fn a_rule_for_an_unknown_field_is_refused_with_a_list_of_the_known_fields() {
     let (expected, observed) = changed(PLAIN);
     let wrong = Rules {
         tolerances: vec!["y=1%".parse().unwrap()],
@@ -352,7 +352,7 @@ fn a_rule_for_an_unknown_field_is_refused_with_the_known_ones() {
 }
 
 #[test]
-fn memory_is_bounded_and_the_report_says_so() {
+fn the_memory_of_a_comparison_is_bounded_and_the_report_says_what_this_restricts() {
     // 300 MB within one second, of which the second half of one side is missing.
     let (mut expected, mut observed) = (recording(1, PLAIN), recording(1, PLAIN));
     let data = vec![7; 500_000];

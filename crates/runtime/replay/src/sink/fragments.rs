@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_that_contradicts_its_header_is_given_up() {
+    fn a_datagram_that_contradicts_its_header_is_dropped() {
         let (mut wrong, right) = (datagram(30, 1), datagram(30, 2));
         wrong[5] += 1;
         let (wrong, right) = (cut(5, &wrong, 16), cut(5, &right, 16));
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn fragments_beyond_the_end_do_not_replace_missing_ones() {
+    fn fragments_beyond_the_datagrams_end_do_not_replace_missing_ones() {
         let mut fragments = Fragments::new();
         let data = [0; 8];
         let part = |at, more| Fragment {
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn the_datagram_that_waits_longest_is_given_up() {
+    fn the_datagram_that_has_waited_longest_is_dropped() {
         let all: Vec<_> = (0..=DATAGRAMS as u8).map(|i| datagram(20, i)).collect();
         let all: Vec<_> = all
             .iter()

@@ -276,7 +276,7 @@ fn a_torn_or_damaged_log_gives_all_other_frames_and_counts_the_damage() {
 }
 
 #[test]
-fn what_cannot_be_played_is_counted_and_remarks_are_not() {
+fn objects_that_cannot_be_played_are_counted_and_remarks_are_not() {
     let objects = [
         messages(1),
         object(11, 0, &[0; 20]),

@@ -111,7 +111,7 @@ fn unexpected(shape: Shape, damage: &[String]) -> Vec<&String> {
 }
 
 #[test]
-fn every_layout_gives_the_same_frames() {
+fn every_layout_of_an_mdf_file_gives_the_same_frames() {
     for shape in shapes() {
         let (found, damage) = items(&whole(shape, BEGIN, &all()).0);
         assert_eq!(found, wanted(&all()), "{shape:?}");
@@ -182,7 +182,7 @@ fn the_last_length_of_an_unfinished_file_is_not_used() {
 }
 
 #[test]
-fn an_unfinished_list_ends_with_links_to_nothing() {
+fn a_block_list_of_an_unfinished_file_may_end_with_empty_links() {
     let shape = Shape {
         unfinished: Some(0x15),
         ..PLAIN
@@ -360,7 +360,7 @@ fn one_sentence(file: &[u8], frames: usize, sentence: &str) {
 }
 
 #[test]
-fn a_damaged_packed_block_costs_only_its_own_records() {
+fn a_damaged_packed_block_loses_only_its_own_records() {
     let sent: Vec<_> = (0..30)
         .map(|n| sent(n, n as u32, 1, 0, &[n as u8]))
         .collect();
@@ -439,7 +439,7 @@ fn reading_ends_although_links_lead_in_circles_or_blocks_share_bytes() {
 }
 
 #[test]
-fn packed_blocks_give_no_more_than_they_state() {
+fn packed_blocks_unpack_to_no_more_bytes_than_they_state() {
     let data = {
         let file = whole(PLAIN, BEGIN, &all()).0;
         file[file.len() - 7 * build::size(PLAIN) as usize..].to_vec()
@@ -470,7 +470,7 @@ fn packed_blocks_give_no_more_than_they_state() {
 }
 
 #[test]
-fn what_cannot_be_read_is_counted_or_refused() {
+fn records_and_groups_that_cannot_be_read_are_counted_or_the_file_is_refused() {
     // A record whose number belongs to no group.
     let shape = Shape {
         id_size: 1,

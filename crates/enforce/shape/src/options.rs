@@ -32,8 +32,8 @@ pub struct ApplicationOptions {
 /// The place where outputs are held back until their slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum HoldAt {
-    /// A process beside the application, which publishes again what the application has published on
-    /// another topic.
+    /// A process beside the application. The application publishes an output on another topic, and
+    /// this process publishes it again.
     #[default]
     Outside,
     /// The application's own processes, which load a library.
@@ -70,8 +70,7 @@ pub struct ShapeOptions {
     pub enforcement: EnforcementOptions,
     /// The time for which onbeat shapes. `None` shapes until a signal arrives or the command ends.
     pub duration: Option<Duration>,
-    /// The directory in which onbeat keeps the recording of the shaped application. `None` discards
-    /// the recording.
+    /// The directory for the recording of the shaped application. `None` discards the recording.
     pub trace: Option<PathBuf>,
     /// The path of this program, which onbeat starts again with the argument `shaper`.
     pub program: PathBuf,

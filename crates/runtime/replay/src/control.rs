@@ -14,7 +14,8 @@ pub struct Control {
     stop: AtomicBool,
     paused: AtomicBool,
     steps: AtomicU32,
-    /// The rate that the user chose while playing, as the bits of an `f64`. 0 if the user chose none.
+    /// The rate that the user chose during playback, as the bits of an `f64`. 0 if the user chose
+    /// none.
     rate: AtomicU64,
     seeking: Seeking,
     pub(crate) loading: Loading,

@@ -92,7 +92,8 @@ pub struct Args {
     what: What,
     #[command(flatten)]
     how: How,
-    /// Play nothing: list the recording, and print the buffer that it needs at this --rate
+    /// Play nothing. List the recording, and print the size of the buffer that it needs at this
+    /// --rate
     #[arg(long)]
     pub plan: bool,
     /// Wait for at most TIME until each topic has a subscriber, or until the host that plays is

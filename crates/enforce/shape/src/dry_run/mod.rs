@@ -46,9 +46,9 @@ pub struct DryRun {
 ///
 /// # Errors
 ///
-/// Returns a [`ShapeError`] if the caller has only file capabilities and must not shape, or if an
-/// option names a process that does not exist. If this machine cannot record, the report says so
-/// and shows the plan alone.
+/// Returns a [`ShapeError`] if the program has file capabilities, with which onbeat refuses to
+/// shape, or if an option names a process that does not exist. If this machine cannot record, the
+/// report says so and shows the plan without the application.
 pub fn dry_run(plan: &Plan, options: &ShapeOptions) -> Result<DryRun, ShapeError> {
     if onbeat_rights::is_elevated() {
         return Err(ShapeError::Elevated);

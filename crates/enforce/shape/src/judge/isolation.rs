@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 
 const MAX_RUNS: usize = 1_000_000;
 
-/// Compares the runs of one thread with the slots of its server.
+/// Compares the times in which one thread runs with the slots of its server.
 #[derive(Debug, Clone)]
 pub struct Isolation {
     cycle_ns: u64,
@@ -17,7 +17,7 @@ pub struct Isolation {
 }
 
 impl Isolation {
-    /// Creates the comparison for a server with these slots, whose cycle is `cycle_ns` long.
+    /// Creates the comparison for a server with these slots, in cycles of `cycle_ns`.
     pub fn new(cycle_ns: u64, slots: &[Slot]) -> Isolation {
         Isolation {
             cycle_ns: cycle_ns.max(1),

@@ -36,8 +36,8 @@ fn percent(share: f64) -> String {
     format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// The limit of the 99.9th percentile of the time that a server's thread runs outside of its slots,
-/// in ns.
+/// The limit of the time that a server's thread runs outside of its slots, in ns. It applies to the
+/// 99.9th percentile of this time.
 pub const ISOLATION_NS: u64 = 300_000;
 
 /// An execution with the cycle and the promised band in which its output left.
@@ -53,7 +53,8 @@ pub struct Judgement {
 }
 
 impl Judgement {
-    /// Finds the cycle and the band of an execution. `origin_ns` is the start of one cycle.
+    /// Creates the judgement of an execution, with its cycle and its band. `origin_ns` is the start
+    /// of one cycle.
     pub fn new(plan: &Plan, execution: Execution, origin_ns: u64) -> Judgement {
         let origin_ns = i64::try_from(origin_ns).unwrap_or(i64::MAX);
         let cycle = Cycle::new(plan.cycle_ms.0.max(1), origin_ns).expect("1 at least");

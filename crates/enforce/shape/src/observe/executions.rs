@@ -79,7 +79,7 @@ pub struct Execution {
 }
 
 impl Execution {
-    /// Returns the time from the start of the chain to its output, in ns.
+    /// Returns the time from the start of the execution to the departure of its output, in ns.
     pub fn latency_ns(&self) -> u64 {
         self.output_ns.saturating_sub(self.start_ns)
     }

@@ -37,7 +37,7 @@ pub struct Facts {
     pub preemption_is_dynamic: bool,
     /// The frequency of the kernel's timer interrupt in Hz. `None` if no file states it.
     pub hz: Option<u32>,
-    /// The highest resolution of timers, in ns. `None` if it cannot be read.
+    /// The resolution of the kernel's timers, in ns. `None` if it cannot be read.
     pub timer_resolution_ns: Option<u64>,
     /// The first value is true if the freezer of cgroup version 1 is mounted, the second if that of
     /// version 2 is.

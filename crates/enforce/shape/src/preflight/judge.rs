@@ -4,7 +4,7 @@ use super::{Facts, Grade, Line, Preemption};
 use onbeat_plan::Plan;
 use std::collections::BTreeSet;
 
-/// CPUs that need longer than this (in us) to wake up from idling make slots late.
+/// The limit of a CPU's time to wake up from idling, in us. CPUs that need longer make slots late.
 const SLOW_WAKE_US: u64 = 50;
 
 pub(super) fn judge(facts: &Facts, plan: &Plan, dispatcher_cpu: u16) -> Vec<Line> {

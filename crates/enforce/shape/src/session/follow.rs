@@ -6,7 +6,7 @@ use crate::observe::{Execution, Moved};
 use crate::stages::Stage;
 use onbeat_time::clock::monotonic_ns;
 
-/// The session reports a newly found phase only if it moved by more than a cycle divided by this
+/// The session reports a change of the phase only if the change exceeds a cycle divided by this
 /// number.
 const FOUND_PART: u64 = 20;
 

@@ -104,7 +104,7 @@ const LIBRARY: &str = "libonbeat_hold.so";
 const PREFIX: &str = "onbeat-hold-";
 
 impl Inside {
-    /// Gives the table of lineage to the processes that have asked for it.
+    /// Sends the table of lineage to the processes that have asked for it.
     pub(super) fn give_lineage(&mut self, table: Option<BorrowedFd<'_>>) {
         self.lineage.poll(table);
     }
@@ -194,7 +194,8 @@ fn outputs(plan: &Plan, held: &[(usize, &onbeat_plan::schema::Output)]) -> Vec<O
     outputs.chain(inputs).collect()
 }
 
-/// Makes the named pipe on which the application's processes report, and opens it for reading.
+/// Creates the named pipe through which the application's processes report, and opens it for
+/// reading.
 fn pipe(path: &Path, user: Option<(u32, u32)>) -> io::Result<OwnedFd> {
     let (read, write) = (Mode::RUSR, Mode::WUSR);
     mkfifoat(CWD, path, read | write)?;

@@ -151,8 +151,8 @@ impl Course {
     }
 
     /// Ends the counting of cycles. A cycle counts if its output was due before `until_ns` and
-    /// before the end of `duration`. If the application ended earlier than that (`has_ended`), the
-    /// silence of its last seconds does not count.
+    /// before the end of `duration`. If the application ended before that (`has_ended`), its last
+    /// seconds without outputs do not count.
     pub(crate) fn finish(
         &mut self,
         plan: &Plan,

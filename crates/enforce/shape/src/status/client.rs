@@ -24,7 +24,7 @@ pub struct Answer {
 ///
 /// # Errors
 ///
-/// Returns an error if the directory cannot be read, or if users other than this one may access it.
+/// Returns an error if the directory cannot be read, or if other users may access it.
 pub fn ask(
     dir: &Path,
     only: Option<u32>,

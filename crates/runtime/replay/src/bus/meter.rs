@@ -5,7 +5,7 @@ use serde::Serialize;
 
 const SLOT_NS: u64 = 10_000_000;
 const SLOTS: usize = 10;
-/// The length of the window whose largest load is reported, in ns.
+/// The length of the sliding window in which a meter finds the highest load of a bus, in ns.
 pub const WINDOW_NS: u64 = SLOT_NS * SLOTS as u64;
 
 /// Measures the load that played frames put on a CAN bus.

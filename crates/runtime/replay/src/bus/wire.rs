@@ -82,8 +82,8 @@ impl Stuffing {
 }
 
 impl Bits {
-    /// Counts the bits of a frame in the layout of Linux. Returns `None` for error frames and for bytes that
-    /// are not a frame. Real-time safe: it takes less than 2 us.
+    /// Counts the bits of a frame in the layout of Linux. Returns `None` for error frames and for
+    /// bytes that are not a frame. Real-time safe: the call takes less than 2 us.
     pub fn of(frame: &[u8]) -> Option<Bits> {
         let word = u32::from_ne_bytes(*frame.first_chunk()?);
         if word & ERROR != 0 {

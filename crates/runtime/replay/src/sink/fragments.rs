@@ -158,7 +158,7 @@ pub(super) enum Joined<'f> {
     Useless,
 }
 
-/// The incomplete datagrams of a sink. All memory is allocated at the beginning.
+/// The incomplete datagrams of a sink. All memory is allocated when the value is created.
 pub(super) struct Fragments {
     datagrams: Vec<Datagram>,
     count: u64,

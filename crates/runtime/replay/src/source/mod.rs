@@ -66,7 +66,7 @@ pub fn open_with_progress(
     }
 }
 
-/// Opens a recording of a known format. Errors call the recording `name`.
+/// Opens a recording of a known format. Error messages call the recording `name`.
 fn opened(format: Format, path: &Path, name: &str) -> Result<Box<dyn Source>, SourceError> {
     let open = || File::open(path).map_err(|error| fault(name, error));
     match format {

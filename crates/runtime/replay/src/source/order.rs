@@ -37,7 +37,7 @@ pub fn sorted<S: Source + 'static>(source: S, back_ns: u64) -> Box<dyn Source> {
     }
 }
 
-/// Sorts the items of a source by time. It holds the items of the last `span_ns`.
+/// Sorts the items of a source by time. For this, it stores the items of the last `span_ns`.
 pub struct Ordered<S> {
     inner: S,
     span_ns: u64,

@@ -11,7 +11,7 @@ use zstd::bulk::Decompressor;
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 const LONGEST: usize = 512 << 20;
 
-/// Opens a file of a bag. Errors name the file as `shown`.
+/// Opens a file of a bag. Error messages show the file as `shown`.
 ///
 /// # Errors
 /// Fails if the file cannot be read, or does not belong to a bag.

@@ -4,8 +4,8 @@ use crate::source::can::{ERROR, EXTENDED, REMOTE};
 
 pub const BRS: u8 = 1;
 pub const ESI: u8 = 2;
-/// The flag that Linux sets in each CAN FD frame. [`Frame::of`] removes it, because the size of the struct
-/// shows the same.
+/// The flag that Linux sets in each CAN FD frame. [`Frame::of`] removes the flag, because the size
+/// of the struct shows the same.
 pub const FDF: u8 = 4;
 
 const CLASSIC: usize = 16;

@@ -126,7 +126,7 @@ pub enum WriteError {
     Stopped,
 }
 
-/// A writer of one format. It gets the items in the order of time.
+/// A writer of one format. It receives the items in the order of time.
 trait Writer {
     fn write(&mut self, stamp: Stamp, details: Details, payload: &[u8]) -> io::Result<()>;
     fn finish(self: Box<Self>) -> io::Result<()>;

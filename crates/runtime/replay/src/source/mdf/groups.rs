@@ -324,7 +324,7 @@ fn conversion<R: Bytes>(input: &mut Input<R>, at: u64) -> Result<Option<Conversi
 
 const MAXIMUM_LENGTH: u8 = 5;
 
-/// Returns where the data bytes of frames are. `None` if their form is unknown.
+/// Returns where the data bytes of a group's frames are. Returns `None` if their form is unknown.
 fn data_bytes<R: Bytes>(
     input: &mut Input<R>,
     channel: &Block,

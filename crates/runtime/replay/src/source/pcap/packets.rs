@@ -22,7 +22,8 @@ const LONGEST: usize = 64 << 20;
 const READ: usize = 256 << 10;
 
 pub enum Packet {
-    /// The stamp of a packet, and whether the recorder's own host sent it.
+    /// A packet with its stamp. The second value is true if the recorder's own host sent the
+    /// packet.
     Of(Stamp, bool),
     None,
     End,

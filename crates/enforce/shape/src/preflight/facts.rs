@@ -59,7 +59,6 @@ pub struct Facts {
     pub clock_source: String,
 }
 
-#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CpuFacts {
     pub governor: Option<String>,

@@ -3,7 +3,6 @@
 use std::io::Write;
 
 /// Where a test file stores the data bytes of its frames.
-#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Data {
     Fixed,

@@ -6,8 +6,8 @@ use onbeat_reserve::Move;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 const MIN_CAUSE_NS: u64 = 50_000;
-/// The share of an overrun that one delay must reach to be named as its cause, as a divisor: 4 is a
-/// quarter.
+/// A delay is named as the cause of an overrun only if it is at least as long as the overrun
+/// divided by this number.
 const CAUSE_DIVISOR: u64 = 4;
 
 #[derive(Debug, Clone, Copy)]

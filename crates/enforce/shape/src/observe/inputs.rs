@@ -38,8 +38,8 @@ const OUTLIER_PART: i64 = 16;
 /// divided by this number (250 ppm).
 pub const SLEW_PART: i64 = 4000;
 
-/// The step size of the origin as a divisor: each step covers at most the remaining distance
-/// divided by this number.
+/// Each step of the origin covers at most the remaining distance to its goal, divided by this
+/// number.
 const WAY_PART: i64 = 4;
 
 /// The origin does not start to move while its distance from its goal is below a cycle divided by
@@ -52,8 +52,8 @@ const NEAR_PART: i64 = 1000;
 
 const MOST_SLOPE: f64 = 1e-3;
 
-/// The divisor for smoothing the slope: a new slope counts one part in this many, the previous
-/// slope the rest.
+/// The divisor for smoothing the slope. The smoothed slope moves towards the new slope by their
+/// difference divided by this number.
 const SLOPE_PART: f64 = 8.0;
 
 #[derive(Debug, Clone, Copy)]

@@ -25,7 +25,7 @@ const ARRIVALS: usize = 20;
 pub const MOST_ARRIVALS: usize = 32;
 
 /// The arrivals of an input are steady if they spread over at most a cycle divided by this number.
-/// An application that has just started needs a while until they are.
+/// After the start of an application, it takes some time until they are steady.
 const STEADY_PART: u64 = 16;
 
 /// Two gaps between inputs count as equally long if their lengths differ by at most a cycle divided

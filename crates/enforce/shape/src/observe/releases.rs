@@ -8,13 +8,13 @@
 //! - A message may arrive late, and the clock of its sensor drifts. The grid lies at the earliest
 //!   tenth of the starts and moves with it.
 
-/// The number of consecutive windows without a start before the grid after which a timer's grid
-/// moves to a later time. It moves to the earliest start in these windows.
+/// A timer's grid moves to a later time when this many consecutive windows have no start before the
+/// grid. It moves to the earliest start in these windows.
 const WINDOWS: u32 = 8;
 
-/// The distance in ns up to which the early starts of a window count as near the grid. Such a
-/// difference comes mostly from delays of these starts. The origin then moves only by the
-/// difference divided by [`NEAR_PART`], because outputs would show the noise.
+/// The limit in ns up to which the early starts of a window count as near the grid. Such a small
+/// distance comes mostly from delays of these starts. The origin then moves only by the distance
+/// divided by [`NEAR_PART`], because outputs would show the noise.
 const NEAR_NS: i64 = 100_000;
 
 const NEAR_PART: i64 = 4;

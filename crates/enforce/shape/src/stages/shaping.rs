@@ -262,8 +262,8 @@ pub(crate) fn left_alone(error: &ShapeError) -> String {
     format!("Not shaped: {}.", error.to_string().trim_end_matches('.'))
 }
 
-/// The number of slot ends after which a note names a server's threads, if onbeat did not know at
-/// these ends whether they wait. A thread that was just assigned has not reached its executor yet.
+/// A note names a server's threads after this many slot ends at which onbeat did not know whether
+/// they wait. A thread that was just assigned has not reached its executor yet.
 const ENDS_UNKNOWN: u64 = 3;
 const MAX_NAMED: usize = 4;
 

@@ -85,7 +85,7 @@ impl ShapeError {
         }
     }
 
-    /// Reports whether this machine or this user cannot shape any plan.
+    /// Returns true if the error says that this machine or this user cannot shape any plan.
     pub fn is_refusal(&self) -> bool {
         match self {
             ShapeError::Elevated => true,

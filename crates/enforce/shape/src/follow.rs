@@ -26,25 +26,24 @@ pub struct AdaptOptions {
     pub deadline_ns: Option<u64>,
 }
 
-/// The slots in which outputs may leave from a point in time on.
+/// The slots in which outputs may leave from the time `from_ns` on.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BandsSet {
     /// The first release to which the slots apply, in ns (CLOCK_MONOTONIC).
     pub from_ns: u64,
-    /// The reason for the change of slots, in one word.
     pub reason: &'static str,
-    /// A sentence that reports the change to the user.
     pub sentence: String,
-    /// The slots in which outputs can leave, from the start of the cycle.
+    /// The slots in which outputs can leave, relative to the start of the cycle.
     pub slots: Vec<Slot>,
 }
 
 /// The changes of the latency bands during a session in which they followed the load.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Adapted {
     /// The bands of the plan first, then the bands after each change.
     pub bands: Vec<BandsSet>,
-    /// The number of times that the session changed the bands.
     pub moves: u64,
     /// The number of changes that are missing in `bands` because its limit was reached.
     pub forgotten: u64,
@@ -93,9 +92,9 @@ impl Following {
         promised
     }
 
-    /// Records a complete execution. A cycle begins at `origin_ns`. If slots move, returns a
-    /// sentence for the user and the change for the shaper. If a change is impossible, returns only
-    /// the sentence.
+    /// Records a complete execution. `origin_ns` is the start of one cycle. If the slots move,
+    /// returns a sentence for the user and the change for the shaper. If the slots should move and
+    /// cannot, returns only the sentence.
     pub(crate) fn completed(
         &mut self,
         execution: &Execution,

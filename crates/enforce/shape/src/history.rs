@@ -12,8 +12,8 @@ pub(crate) struct Swap<'f> {
     pub(crate) before: &'f Plan,
 }
 
-/// The number of plans that are kept to judge executions that were released under them. Executions
-/// are complete a few cycles after they end.
+/// The number of latest plans that are stored. They are needed to judge executions that were
+/// released under them, because an execution is complete only a few cycles after its end.
 const MAX_PLANS: usize = 64;
 
 #[derive(Debug)]

@@ -27,8 +27,8 @@ pub enum LaunchError {
     },
 }
 
-/// Returns the topics that the application must use under other names: the topics of held outputs
-/// and of throttled inputs.
+/// Returns the topics that the application must use under other names. These are the topics of held
+/// outputs and of throttled inputs.
 pub fn moves(plan: &Plan) -> Vec<Move> {
     let outputs = plan
         .outputs
@@ -53,7 +53,7 @@ pub fn moves(plan: &Plan) -> Vec<Move> {
 /// written for it.
 #[derive(Debug, Default)]
 pub struct Moved {
-    /// The program and its arguments, with remapping rules.
+    /// The program and its arguments, including the rules that remap topics.
     pub command: Vec<String>,
     _overlay: Option<TempDir>,
 }
@@ -100,8 +100,8 @@ pub fn moved(plan: &Plan, command: &[String]) -> Result<Moved, LaunchError> {
 
 const OVERLAY: &str = "overlay.launch.py";
 
-/// Writes an overlay into a directory of its own, whose name nobody can guess. The launch file runs
-/// as the user who called sudo. That user can read the overlay; only root can change it.
+/// Writes the overlay launch file into a new directory with an unpredictable name. The launch file
+/// runs as the user who called sudo. That user can read the overlay; only root can change it.
 fn write_overlay(text: &str) -> Result<(TempDir, PathBuf), LaunchError> {
     let failed = |path: &Path| {
         let path = path.to_path_buf();

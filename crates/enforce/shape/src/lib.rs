@@ -51,7 +51,7 @@ pub use options::{ApplicationOptions, EnforcementOptions, HoldAt, ShapeOptions};
 pub use report::{EarlierPlan, Live, PlacedThread, Summary};
 pub use session::{rights, shape, shape_on};
 
-/// The capabilities that [`recover_in`] needs to put threads back.
+/// The capabilities that [`recover_in`] needs to restore threads.
 pub const RECOVER_RIGHTS: &[onbeat_rights::Capability] = &[
     onbeat_rights::Capability::CAP_SYS_NICE,
     onbeat_rights::Capability::CAP_DAC_OVERRIDE,

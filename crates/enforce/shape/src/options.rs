@@ -19,7 +19,7 @@ pub struct ApplicationOptions {
     /// already runs.
     pub command: Vec<String>,
     pub command_to_stderr: bool,
-    /// The ids of the processes to observe. If it is empty, onbeat observes all processes.
+    /// The ids of the processes to observe. If the list is empty, onbeat observes all processes.
     pub pids: Vec<u32>,
     pub limits: Limits,
     /// The users whose processes can be the application, besides root and the calling user. `None`
@@ -32,8 +32,8 @@ pub struct ApplicationOptions {
 /// The place where outputs are held back until their slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum HoldAt {
-    /// A process beside the application, which publishes again what the application has published on
-    /// another topic.
+    /// A process beside the application. The application publishes an output on another topic, and
+    /// this process publishes it again.
     #[default]
     Outside,
     /// The application's own processes, which load a library.
@@ -43,6 +43,7 @@ pub enum HoldAt {
 }
 
 /// The options that say how onbeat keeps threads to their slots.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone)]
 pub struct EnforcementOptions {
     /// The CPU on which the dispatcher runs. `None` takes the CPU of the middleware.
@@ -52,14 +53,12 @@ pub struct EnforcementOptions {
     /// The mechanism that keeps threads to their slots: freezers or sched_ext. [`Choice::Auto`]
     /// takes the best one that this machine has.
     pub enforcer: Choice,
-    /// The kind of gate: what happens to a thread that is at work when its slot ends.
     pub gate: GateKind,
-    /// The place where outputs are held back.
     pub hold: HoldAt,
-    /// Whether a thread that cannot be assigned, or a second instance of a node, ends the session
-    /// instead of being reported.
+    /// If true, the session ends when a thread cannot be assigned or a node has a second instance.
+    /// If false, the session reports the problem and goes on.
     pub strict: bool,
-    /// The options for bands that follow the load. `None` keeps the bands of the plan.
+    /// The options for bands that follow the load. `None`: the bands of the plan stay fixed.
     pub adapt: Option<AdaptOptions>,
 }
 
@@ -71,26 +70,26 @@ pub struct ShapeOptions {
     pub enforcement: EnforcementOptions,
     /// The time for which onbeat shapes. `None` shapes until a signal arrives or the command ends.
     pub duration: Option<Duration>,
-    /// The directory in which onbeat keeps the recording of the shaped application. `None` discards
-    /// the recording.
+    /// The directory for the recording of the shaped application. `None` discards the recording.
     pub trace: Option<PathBuf>,
     /// The path of this program, which onbeat starts again with the argument `shaper`.
     pub program: PathBuf,
     /// Whether onbeat publishes the session's status as ROS 2 diagnostics in the application's
     /// domain.
     pub diagnostics: bool,
-    /// A flag that SIGHUP sets instead of ending the session. `None` lets SIGHUP end the session,
-    /// as when a terminal is closed.
+    /// A flag that SIGHUP sets, so that it does not end the session. If `None`, SIGHUP ends the
+    /// session, as when a terminal is closed.
     pub hangup: Option<Arc<AtomicBool>>,
 }
 
 impl ShapeOptions {
-    /// Refuses an enforcer that this machine does not have, before anything is started.
+    /// Returns an error if this machine does not have the enforcer that the options ask for.
+    /// Nothing is started before.
     ///
     /// # Errors
     ///
-    /// Fails if the options ask for sched_ext and the kernel has none, or another scheduler runs
-    /// there.
+    /// Fails if the options ask for sched_ext and the kernel does not have it, or another scheduler
+    /// is loaded.
     pub(crate) fn refuse(&self) -> Result<(), ShapeError> {
         if self.enforcement.enforcer == Choice::SchedExt {
             onbeat_reserve::find_sched_ext().map_err(StartError::from)?;

@@ -7,7 +7,8 @@ use onbeat_reserve::Stats;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The state of a session, which the session reports about once a second.
+/// The state of a shaping session. The session reports it about once a second.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Live {
     /// The callbacks of the plan that were not found yet. Empty once shaping has begun.
@@ -16,21 +17,19 @@ pub struct Live {
     pub shaping: Option<Duration>,
     /// The number of the cycle that was judged last.
     pub cycle: i64,
-    /// The judgements since the last report.
     pub judgements: Vec<Judgement>,
     /// The number of executions since shaping began.
     pub executions: u64,
-    /// The measured jitter: half of the range from p0.5 to p99.5 of the latest executions'
+    /// The measured jitter in ns: half of the range from p0.5 to p99.5 of the latest executions'
     /// latencies.
     pub jitter_ns: u64,
-    /// The jitter that the same executions would have had without shaping. `None` if it cannot be
-    /// derived under this plan.
+    /// The jitter in ns that the same executions would have had without shaping. `None` if it
+    /// cannot be derived under this plan.
     pub unshaped_jitter_ns: Option<u64>,
-    /// The number of outputs that missed the last slot of their cycle.
     pub late: u64,
-    /// The number of outputs that the shaper discarded.
     pub dropped: u64,
-    /// The number of cycles without an output, of the chain with the most such cycles.
+    /// The number of cycles without an output. Of all chains, the one with the most such cycles
+    /// counts.
     pub without: u64,
     /// The 99th percentile of how late the dispatcher woke up, in ns.
     pub dispatcher_p99_ns: u64,
@@ -46,28 +45,29 @@ pub struct PlacedThread {
     pub pid: u32,
     /// The thread's name. The application chose it, so it is untrusted.
     pub name: String,
-    /// The name of the server to which the thread was assigned, or `middleware`.
+    /// The name of the server to which the session assigned the thread, or `middleware`.
     pub place: String,
     /// A callback that the thread runs, or the thread's task in the middleware.
     pub job: String,
 }
 
 /// The results of a plan that another plan replaced during the session.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct EarlierPlan {
-    /// The place of the plan in the session. The session began with plan 1.
+    /// The number of the plan within the session. The session began with plan 1.
     pub number: u64,
     /// The name of the plan's strategy, for example `fifo` or `server-per-chain`.
     pub strategy: String,
-    /// The number of executions that were released under the plan.
+    /// The number of executions whose release was under this plan.
     pub executions: u64,
-    /// The number of outputs that missed the last slot of their cycle.
     pub late: u64,
-    /// The number of outputs that the shaper discarded.
     pub discarded: u64,
-    /// The number of cycles without an output, of the chain with the most such cycles.
+    /// The number of cycles without an output. Of all chains, the one with the most such cycles
+    /// counts.
     pub without: u64,
-    /// The plan's promises and the measured values. Only executions that are still kept count.
+    /// The plan's promises and the measured values. Executions that are no longer stored do not
+    /// count.
     pub verdict: Verdict,
 }
 
@@ -81,7 +81,7 @@ impl EarlierPlan {
             .filter(|f| f.kept == Some(false));
         let broken: Vec<&str> = broken.map(|f| f.name.as_str()).collect();
         let promises = match (self.executions, broken.is_empty()) {
-            (0, _) => "there is nothing to compare its promises with".into(),
+            (0, _) => "nothing was measured that its promises could be compared with".into(),
             (_, true) => "its promises were kept".into(),
             (_, false) => format!("its promises were NOT kept ({})", broken.join(", ")),
         };
@@ -92,14 +92,14 @@ impl EarlierPlan {
     }
 }
 
-/// The result of a shaping session, made when the session has ended.
+/// The result of a shaping session, which onbeat makes when the session has ended.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Summary {
     /// The judgements of the last million executions, in order of completion.
     pub judgements: Vec<Judgement>,
     /// The promises of the last plan and the measured values.
     pub verdict: Verdict,
-    /// The threads that the session assigned to servers or put on the middleware's CPU.
     pub placed: Vec<PlacedThread>,
     /// The first hundred late outputs, each with its cause and the events of its cycle.
     pub late: Vec<LateOutput>,
@@ -107,18 +107,17 @@ pub struct Summary {
     pub stats: Option<Stats>,
     /// The exit status of the command. `None` if no command was started or the session ended it.
     pub command_status: Option<i32>,
-    /// The results of the latest plans before the last one. The results of the last plan are in
-    /// `verdict`.
+    /// The results of the latest plans before the last one. The field `verdict` contains the
+    /// results of the last plan.
     pub earlier: Vec<EarlierPlan>,
     /// The changes of the latency bands. `None` if the bands did not follow the load.
     pub adapted: Option<Adapted>,
-    /// The remarks for the user, a sentence each.
     pub notes: Vec<String>,
 }
 
 impl Summary {
-    /// Reports whether all plans kept their promises. Earlier plans under which nothing ran do not
-    /// count.
+    /// Returns true if all plans of the session kept their promises. Earlier plans under which
+    /// nothing ran do not count.
     pub fn is_kept(&self) -> bool {
         let mut before = self.earlier.iter().filter(|e| e.executions > 0);
         self.verdict.is_kept() && before.all(|e| e.verdict.is_kept())

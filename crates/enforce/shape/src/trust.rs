@@ -23,8 +23,8 @@ pub(crate) struct Trust {
 }
 
 impl Trust {
-    /// Creates a value that trusts `users`, root and the calling user. `None` trusts every user.
-    /// `user_of` returns the user of a process.
+    /// Creates a check that trusts the processes of `users`, of root and of the calling user. If
+    /// `users` is `None`, it trusts every user. `user_of` returns the user of a process.
     pub(crate) fn new(users: Option<&[u32]>, user_of: fn(u32) -> Option<u32>) -> Trust {
         // SAFETY: geteuid has no arguments and cannot fail.
         let own = unsafe { libc::geteuid() };
@@ -53,15 +53,15 @@ impl Trust {
         Cow::Owned(kept.map(|(event, _)| event.clone()).collect())
     }
 
-    /// Reports whether a process can still be the application. Must be called before the process is
-    /// changed.
+    /// Returns true if the process can still be the application. Must be called before onbeat
+    /// changes the process.
     pub(crate) fn still_holds(&self, pid: u32) -> bool {
         let holds = |users: &BTreeSet<u32>| (self.user_of)(pid).is_some_and(|u| users.contains(&u));
         self.users.as_ref().is_none_or(holds)
     }
 
-    /// Adds a note with the number of processes outside of the recording's limits: at the first
-    /// such process, and each time the number has doubled.
+    /// Writes a note with `outside`, the number of processes outside of the recording's limits.
+    /// Does so at the first such process, and each time the number has doubled.
     pub(crate) fn report_outside(&mut self, outside: u64, limits: &Limits, notes: &mut Notes) {
         if outside > 0 && outside >= 2 * self.reported_outside {
             self.reported_outside = outside;
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_outside_of_limits_are_reported_at_each_doubling() {
+    fn processes_outside_of_the_recording_are_reported_each_time_their_number_doubles() {
         let mut trust = Trust::new(None, user_of);
         let limits = Limits {
             domain: Some(3),

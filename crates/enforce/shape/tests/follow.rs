@@ -206,7 +206,7 @@ fn an_output_that_a_shaper_publishes_ends_the_chain() {
 }
 
 #[test]
-fn the_verdict_counts_cycles_by_lineage_and_by_arrival() {
+fn the_verdict_counts_how_the_cycle_of_each_output_is_known() {
     let plan = plan(&[TIMER, FILTER], "/good");
     let left = |source_ns| PlanObservation::Left {
         callback: 1,
@@ -505,7 +505,7 @@ fn refused_publications_are_not_delivered() {
 }
 
 #[test]
-fn several_chains_are_compared_with_their_common_average() {
+fn the_mean_over_all_chains_is_compared_with_the_promised_average() {
     let mut plan = plan(&[TIMER, FILTER], "/good");
     plan.outputs.clear();
     plan.promises.bands.clear();

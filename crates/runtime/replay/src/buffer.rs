@@ -8,11 +8,11 @@ use crate::item::{Stamp, StreamId};
 use crate::memory::LockedMemory;
 use onbeat_flow::{Channel, CreateError, Options, Policy};
 
-/// The size of a block in bytes. A block is sent after [`SPAN_NS`] at the latest, so a small recording wastes
-/// little memory.
+/// The size of a block of the playback buffer, in bytes. The loader sends a block after [`SPAN_NS`]
+/// at the latest, so a small recording wastes little memory.
 const BLOCK: usize = 16 << 10;
-/// The longest recorded time that a block spans, in ns. If the source stalls, earlier items are delayed by at
-/// most this time.
+/// The longest recorded time that a block spans, in ns. If the source stalls, the items that it
+/// delivered before are delayed by at most this time.
 pub(crate) const SPAN_NS: i64 = 10_000_000;
 /// The size of the head before an item or a piece of an item, in bytes: time, stream, length of the item,
 /// length of the piece.
@@ -44,8 +44,9 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// Creates a buffer that takes at most `bytes` of memory. Of these, `largest` bytes are for joining the
-    /// pieces of an item that spans several blocks. With `None`, a quarter of `bytes` is for that.
+    /// Creates a buffer that uses at most `bytes` of memory. `largest` bytes of them are for
+    /// joining the pieces of an item that spans several blocks. If `largest` is `None`, a quarter
+    /// of `bytes` is for this.
     pub(crate) fn new(bytes: usize, largest: Option<usize>) -> Result<Buffer, BufferError> {
         let room = largest.unwrap_or(bytes / 4);
         if bytes < LEAST_BYTES || room > bytes - LEAST_BYTES / 2 {
@@ -71,8 +72,8 @@ impl Buffer {
         })
     }
 
-    /// Returns the options of a channel with one block, the channel's size, and the size of each further
-    /// block, in bytes.
+    /// Returns the options of a channel with one block, the memory of this channel in bytes, and
+    /// the memory of each further block in bytes.
     fn costs() -> Result<(Options, usize, usize), CreateError> {
         let mut options = Options {
             consumers: 1,
@@ -93,8 +94,8 @@ pub(crate) fn bytes_for(blocks: u64, largest: u64) -> u64 {
     bytes.max(least).max(largest.saturating_add(least / 2))
 }
 
-/// Returns the memory of a buffer with this many blocks, if a quarter of the memory is kept for the largest
-/// item.
+/// Returns the memory of a buffer with this many blocks, in bytes. A quarter of it is for joining
+/// the largest item.
 pub(crate) fn bytes_by_hand(blocks: u64, largest: u64) -> u64 {
     let third = channel_bytes(blocks).div_ceil(3);
     let bytes = third.saturating_mul(4).max(largest.saturating_mul(4));
@@ -108,28 +109,30 @@ fn channel_bytes(blocks: u64) -> u64 {
         .saturating_add(fixed as u64)
 }
 
-/// Returns the largest number of bytes that an item takes in blocks. It includes the item's head, and another
-/// head for each block boundary.
+/// Returns the maximum number of bytes that an item needs in blocks. The number includes the head
+/// of the item, and one more head for each block boundary.
 pub(crate) fn packed(bytes: u64) -> u64 {
     let crossed = 1 + bytes / FULL_BYTES;
     bytes.saturating_add(crossed * (HEAD as u64 + 8))
 }
 
-/// Returns how many blocks hold items with these packed bytes, this recorded time and this number of items.
+/// Returns how many blocks are needed for `items` items with `packed_bytes` bytes in total,
+/// recorded over `recorded_ns`.
 ///
-/// A block is sent when it is full or spans [`SPAN_NS`]. At most two blocks are sent earlier, because the
-/// player is close behind. In addition, one block is being played, one is being filled, and the loader waits
-/// for one. Numbers are rounded up.
+/// A block is sent when it is full or spans [`SPAN_NS`]. At most two blocks are sent earlier,
+/// because the player is close behind. Three more blocks are in use: one is being played, one is
+/// being filled, and the loader waits for one. Numbers are rounded up.
 pub(crate) fn blocks_for(packed_bytes: u64, recorded_ns: u64, items: u64) -> u64 {
     let full = packed_bytes.div_ceil(FULL_BYTES);
     let sparse = recorded_ns.div_ceil(SPAN_NS as u64).min(items);
     full.saturating_add(sparse).saturating_add(8)
 }
 
-/// The stream number of a mark after a seek: the items behind the mark come from another place of the
-/// recording. The mark's payload is the number of the request to seek, and its time is the requested place.
+/// The stream number of the mark that the loader sends after a seek. The items behind the mark come
+/// from another place of the recording. The mark's payload is the number of the seek request, and
+/// its time is the requested place.
 pub(crate) const SOUGHT: StreamId = StreamId(u32::MAX);
-/// The stream number of the mark behind the last item.
+/// The stream number of the mark that the loader sends behind the last item.
 pub(crate) const END: StreamId = StreamId(u32::MAX - 1);
 
 pub(crate) struct Filling<'b> {

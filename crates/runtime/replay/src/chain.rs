@@ -17,15 +17,17 @@ mod latched;
 /// A function that opens the recording. The chain calls it once for each repetition.
 pub type Open = Box<dyn FnMut() -> Result<Box<dyn Source>, SourceError> + Send>;
 
-/// The part of a recording that a [`Chain`] plays, and how often.
+/// Which part of a recording a [`Chain`] plays, and how often.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default)]
 pub struct Choice {
-    /// The patterns of streams to play, in which `*` stands for any characters. An empty list selects all
-    /// streams.
+    /// The patterns of the names of streams to play. `*` stands for any characters. An empty list
+    /// selects all streams.
     pub only: Vec<String>,
-    /// The patterns of streams to leave out, in which `*` stands for any characters.
+    /// The patterns of the names of streams to leave out. `*` stands for any characters.
     pub without: Vec<String>,
-    /// The patterns of streams that are compared instead of played. They need not match a stream.
+    /// The patterns of streams that are compared instead of played. A pattern does not have to
+    /// match a stream.
     pub compared: Vec<String>,
     /// The streams to rename: pairs of recorded name and new name.
     pub rename: Vec<(String, String)>,
@@ -34,35 +36,35 @@ pub struct Choice {
     pub ids: Vec<RangeInclusive<u32>>,
     /// The identifiers of the CAN messages to play, in addition to `ids`.
     pub messages: Vec<FrameId>,
-    /// The CAN frames and packets to play, by their direction.
     pub direction: Direction,
-    /// The requests of services and actions to send, by the side that recorded them. `None` plays service events as
-    /// messages.
+    /// The recorded requests of services and actions to send, chosen by the side that recorded
+    /// them. `None` plays service events as messages.
     pub requests: Option<Sides>,
-    /// The recorded time that is skipped at the beginning, in ns.
+    /// The recorded time to skip at the beginning, in ns.
     pub start_ns: i64,
-    /// The latest messages of latched topics that are skipped at the beginning, or by seeking, are played
-    /// first.
+    /// If true, onbeat plays the latest skipped messages of latched topics first. Messages are
+    /// skipped at the beginning and by seeking.
     pub plays_latched: bool,
-    /// The recorded time from which on items are left out, in ns since the first item. `None` keeps all
+    /// The recorded time at which playback ends, in ns since the first item. `None` plays all
     /// items.
     pub end_ns: Option<i64>,
     /// The number of times that the recording is played, at least 1.
     pub times: u32,
-    /// The longest time without an item, in ns. Longer gaps are shortened to this time. `None` keeps all
-    /// gaps.
+    /// The longest allowed recorded time without an item, in ns. Longer gaps are shortened to this
+    /// time. `None` does not shorten gaps.
     pub max_gap_ns: Option<u64>,
 }
 
 /// The frames and packets that are played, by their direction at the recorder.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Direction {
-    /// Frames and packets of both directions.
     #[default]
     All,
-    /// Only what the recorder received. This includes recordings that do not state a direction.
+    /// Only frames and packets that the recorder received. Those of recordings without directions
+    /// count as received.
     Received,
-    /// Only what the recorder's host sent.
+    /// Only frames and packets that the recorder's host sent.
     Sent,
 }
 
@@ -76,7 +78,7 @@ impl Direction {
     }
 }
 
-/// A source that plays a selection of another source.
+/// A source that returns a selection of another source's items, repeated if the user wants it.
 pub struct Chain {
     open: Open,
     source: Box<dyn Source>,
@@ -85,17 +87,17 @@ pub struct Chain {
     numbers: Vec<Option<StreamId>>,
     times_left: u32,
     span: Span,
-    /// A sentence for each kind of streams that are left out.
+    /// One sentence for each kind of stream that is left out.
     left_out: Vec<String>,
     unplayable: u64,
     events: Events,
-    /// The sentence on requests that were not taken, once the recording was read to its end.
+    /// A sentence about requests that were not sent. Set once the recording was read to its end.
     not_sent: Option<String>,
     damage: Vec<String>,
-    /// The time to which the user has sought. Earlier items are left out.
+    /// The recorded time to which the user has sought. Items before this time are left out.
     from_ns: i64,
     at_ns: i64,
-    /// The skipped messages of latched topics, and those that are to be played before the next item.
+    /// The skipped messages of latched topics, and those that will be played before the next item.
     latched: Latched,
 }
 
@@ -129,8 +131,8 @@ impl Span {
         at_ns
     }
 
-    /// Returns the span of the next repetition. It begins one mean distance of items after this repetition's
-    /// end.
+    /// Returns the span of the next repetition. It begins after the end of this repetition; the
+    /// pause between them is the mean distance of items.
     fn next(&self) -> Span {
         let first = self.first_ns.unwrap_or(0);
         let length = self.last_ns.saturating_sub(first);
@@ -187,13 +189,14 @@ impl Chain {
         self.unplayable
     }
 
-    /// Takes each recorded request once: from the server if it recorded requests, and otherwise from clients.
-    /// `recorded` has the requests of a chain with the same choice that takes both sides.
+    /// Selects the requests to send so that each recorded request is sent once: those that the
+    /// server recorded, or those of the clients if the server recorded none. `recorded` are the
+    /// requests from a chain with the same choice and [`Sides::Both`].
     pub fn take_each_request_once(&mut self, recorded: &[Recorded]) {
         self.events.choose(recorded);
     }
 
-    /// Adds the sentences about streams that are left out to the source's damage.
+    /// Adds the sentences about left-out streams to the sentences about the source's damage.
     fn say(&mut self) {
         if self.left_out.is_empty() {
             return;
@@ -230,7 +233,7 @@ impl Chain {
         Ok(true)
     }
 
-    /// Says at the end which requests were not taken.
+    /// Adds a sentence about requests that were not sent to the sentences about damage.
     fn end(&mut self) {
         let Some(sentence) = self.events.sentence() else {
             return;
@@ -282,7 +285,8 @@ struct Chosen {
     unplayable: u64,
 }
 
-/// Returns the stream as it is played: with the service's name and type if its requests are sent.
+/// Returns the stream under which items are played. If the requests of a service are sent, it has
+/// the name and type of the service.
 fn as_played(stream: &Stream, choice: &Choice) -> Stream {
     let service = choice.requests.and_then(|_| Service::of(stream));
     service.map_or_else(
@@ -725,7 +729,7 @@ mod tests {
     }
 
     #[test]
-    fn longer_gaps_are_shortened_and_distances_within_stay() {
+    fn gaps_above_the_limit_are_shortened_and_shorter_ones_stay() {
         let open = || {
             let mut listed = Listed::new(vec![stream("/a")]);
             // The clock was not set before the second item, and the recorder paused before the last.

@@ -11,8 +11,8 @@ use std::collections::hash_map::Entry;
 
 const MOST_IDS: usize = 4096;
 const MOST_STEPS: usize = 100;
-/// The length from which on a gap between two items counts as a step of the recorder's clock, in ns: one
-/// hour.
+/// The length of a gap between two items from which on onbeat takes it for a step of the recorder's
+/// clock: one hour, in ns.
 pub const STEP_NS: u64 = 3_600_000_000_000;
 
 /// The contents of a recording: number and size of items, time span, gaps, streams and damage.
@@ -20,23 +20,21 @@ pub const STEP_NS: u64 = 3_600_000_000_000;
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Contents {
     pub items: u64,
-    /// The sum of the sizes of all items, in bytes.
     pub bytes: u64,
     /// The recorded time of the first item, in ns since 1970. `None` if the recording has no items.
     pub first_ns: Option<i64>,
     /// The recorded time of the last item, in ns since 1970. `None` if the recording has no items.
     pub last_ns: Option<i64>,
-    /// The longest time without an item, over all streams.
     pub longest_gap: Option<Gap>,
-    /// The first 100 gaps of an hour or more. Such a gap arises if the recorder's clock was set.
+    /// The first 100 gaps of an hour or more. Such a gap arises if the recorder's clock was set to
+    /// another time.
     pub steps: Vec<Gap>,
     pub streams: Vec<StreamContents>,
-    /// The recorded requests of each service. Empty without service events.
+    /// The recorded requests of each service. Empty if the recording has no service events.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<Recorded>,
-    /// The damage that onbeat found in the recording: one sentence for each kind.
     pub damage: Vec<String>,
-    /// The error that ended the reading before the recording's end.
+    /// The error at which onbeat stopped reading before the recording's end.
     pub error: Option<String>,
 }
 
@@ -53,14 +51,12 @@ pub struct Gap {
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Serialize)]
 pub struct StreamContents {
-    /// The name of the topic, CAN interface or network interface.
     pub name: String,
     /// The kind of the items: `ros`, `requests`, `can`, `packets` or `unplayable`.
     pub kind: &'static str,
     /// The message type of a topic, or the link type of packets.
     pub of_type: Option<String>,
     pub items: u64,
-    /// The sum of the sizes of the stream's items, in bytes.
     pub bytes: u64,
     /// The recorded time of the stream's first item, in ns since 1970. `None` if the stream has no items.
     pub first_ns: Option<i64>,
@@ -72,15 +68,18 @@ pub struct StreamContents {
     /// can_frame`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub ids: BTreeMap<u32, u64>,
-    /// The CAN messages that a database names. Empty before [`Contents::name_messages`].
+    /// The stream's CAN messages, with names from a database. Empty before
+    /// [`Contents::name_messages`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub messages: Vec<MessageContents>,
-    /// The number of CAN frames or packets that the recorder's host sent, as far as the recording says.
+    /// The number of CAN frames or packets that the recorder's host sent. Counts only those that
+    /// the recording marks as sent.
     #[serde(skip_serializing_if = "is_zero")]
     pub sent: u64,
     #[serde(skip)]
     words: FxHashMap<u32, u64>,
-    /// The stream has more than 4096 CAN identifiers. `ids` counts the frames of the first 4096 only.
+    /// True if the stream has more than 4096 CAN identifiers. `ids` then counts only the frames of
+    /// the first 4096.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub has_more_ids: bool,
     /// The destinations that can play the stream, as `--to` names them.
@@ -90,14 +89,14 @@ pub struct StreamContents {
     pub unplayable: Option<String>,
 }
 
-/// The frames of a stream with one CAN identifier.
+/// The number of a stream's frames with one CAN identifier, and the name of their message.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MessageContents {
-    /// The name of the message in the database. `None` if the database does not have the identifier.
+    /// The name of the CAN message in the database. `None` if the database does not contain the
+    /// identifier.
     pub name: Option<String>,
     pub id: u32,
-    /// The identifier has 29 bits.
     pub is_extended: bool,
     pub frames: u64,
 }
@@ -106,7 +105,7 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// Returns an empty count of requests if the stream has service events.
+/// Returns a count of requests that starts at zero, or `None` if the stream has no service events.
 fn recorded((stream, number): (&Stream, u32)) -> Option<Recorded> {
     let service = match stream.kind {
         Kind::Requests { .. } => stream.name.clone(),
@@ -205,8 +204,8 @@ impl StreamContents {
 }
 
 impl Contents {
-    /// Reads a source to its end, or up to an error, and lists its contents. After each item, calls `tell`
-    /// with the number of items so far.
+    /// Reads a source to its end, or until an error, and returns what it contains. After each item,
+    /// calls `tell` with the number of items so far.
     pub fn of(source: &mut dyn Source, tell: &mut dyn FnMut(u64)) -> Contents {
         let mut contents = Contents::new(source);
         let mut payload = Vec::new();
@@ -234,7 +233,7 @@ impl Contents {
         }
     }
 
-    /// Lists the CAN frames of each stream by message, with the names of a database.
+    /// Counts the CAN frames of each stream by message, with the names from a database.
     pub fn name_messages(&mut self, database: &Database) {
         for stream in &mut self.streams {
             stream.name_messages(database);

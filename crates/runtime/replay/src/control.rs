@@ -7,14 +7,15 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// The requests to a running replay, and its progress. Consists of atomics only, so that any thread may use
-/// it at any time.
+/// The requests to a running replay, and its progress. The fields are atomics, so any thread may
+/// use them at any time.
 #[derive(Debug, Default)]
 pub struct Control {
     stop: AtomicBool,
     paused: AtomicBool,
     steps: AtomicU32,
-    /// The rate that the user chose while playing, as the bits of an `f64`. 0 if the user chose none.
+    /// The rate that the user chose during playback, as the bits of an `f64`. 0 if the user chose
+    /// none.
     rate: AtomicU64,
     seeking: Seeking,
     pub(crate) loading: Loading,
@@ -25,33 +26,32 @@ pub struct Control {
 struct Seeking {
     is_possible: AtomicBool,
     to_ns: AtomicI64,
-    /// The number of the latest request, or [`CLOSED`] after the end of the replay.
+    /// The number of the latest seek request, or [`CLOSED`] after the end of the replay.
     number: AtomicU32,
-    /// The number of the latest request that the player has carried out.
+    /// The number of the latest seek request that the player has carried out.
     done: AtomicU32,
 }
 
-/// The number that says that the replay has ended, so no further request to seek is accepted.
+/// The request number that marks the end of the replay. After it, no seek request is accepted.
 const CLOSED: u32 = u32::MAX;
 
-/// A request to continue at another recorded time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seek {
     pub(crate) number: u32,
     pub(crate) to_ns: i64,
 }
 
-/// The rates at which a recording can be played.
+/// The allowed rates of playback, in recorded seconds per second.
 pub const RATES: std::ops::RangeInclusive<f64> = 1e-6..=1e6;
 
 #[derive(Debug, Default)]
 pub(crate) struct Loading {
-    /// The buffer is full, or the source has ended. The player may start.
+    /// Set once the buffer is full or the source has ended. The player may then start.
     pub(crate) ready: AtomicBool,
     pub(crate) read: AtomicU64,
     pub(crate) brought: AtomicU64,
-    /// Counts how often the loader began or stopped waiting for room in the buffer. The number is odd while
-    /// the loader waits, and after the loader's end.
+    /// The number of times that the loader began or stopped waiting for room in the buffer. The
+    /// number is odd while the loader waits, and after the loader's end.
     pub(crate) holds: AtomicU64,
     pub(crate) position_ns: AtomicI64,
 }
@@ -66,17 +66,21 @@ pub(crate) struct Playing {
     pub(crate) behind_ns: AtomicU64,
     pub(crate) first_ns: AtomicI64,
     pub(crate) position_ns: AtomicI64,
-    /// Counts the changes of the axis of time. The number is odd while the player writes it.
+    /// The number of changes of the axis of time. The number is odd while the player writes the
+    /// axis.
     axis_version: AtomicU32,
     axis_first_ns: AtomicI64,
-    /// The time at which an item of `axis_first_ns` is due, on the monotonic clock. Pauses move it.
+    /// The time at which an item with the recorded time `axis_first_ns` is due (CLOCK_MONOTONIC). A
+    /// pause moves it.
     origin_ns: AtomicU64,
-    /// The rate, recorded seconds per second, as the bits of an `f64`. 0 if the consumer sets the pace.
+    /// The rate in recorded seconds per second, as the bits of an `f64`. 0 if the consumer sets the
+    /// pace.
     pub(crate) rate: AtomicU64,
 }
 
 impl Playing {
-    /// Publishes the axis of time. Only the player calls it. Real-time safe.
+    /// Stores the axis of time for other threads to read. Only the player calls this function.
+    /// Real-time safe.
     pub(crate) fn set_axis(&self, axis: &Axis, is_paced: bool) {
         let rate = if is_paced { axis.rate } else { 0.0 };
         // Only the player writes, so plain loads and stores suffice here.
@@ -90,7 +94,8 @@ impl Playing {
             .store((version | 1).wrapping_add(1), Release);
     }
 
-    /// Returns the axis of time. Its rate is 0 if the consumer sets the pace.
+    /// Returns the axis of time, which maps recorded times to CLOCK_MONOTONIC. Its rate is 0 if the
+    /// consumer sets the pace.
     fn axis(&self) -> Axis {
         loop {
             let before = self.axis_version.load(Acquire);
@@ -116,24 +121,23 @@ pub struct State {
     pub played: u64,
     /// The number of items that were missing in the buffer when they were due.
     pub starved: u64,
-    /// The largest lateness of an item so far, in ns.
     pub max_late_ns: u64,
-    /// The fill level of the buffer, in thousandths.
+    /// The fill level of the playback buffer, in thousandths.
     pub fill: u32,
     /// The recorded time from the first item to the current one, in ns.
     pub position_ns: i64,
     /// The recorded time between the current item and the latest item in the buffer, in ns.
     pub ahead_ns: i64,
-    /// The loader's delay against its service curve when it was first too late, in ns. 0 if the loader was
-    /// never too late.
+    /// The loader's delay in ns when it first was later than its service curve allows. 0 if it
+    /// never was.
     pub behind_ns: u64,
-    /// The replay is paused: no items leave until [`Control::go_on`] is called.
     pub paused: bool,
-    /// The first item was due, so playback has begun.
+    /// True once the first item was due, so that playback has begun.
     pub began: bool,
-    /// The rate: recorded seconds per second. `None` if the consumer sets the pace, and before the beginning.
+    /// The rate in recorded seconds per second. `None` if the consumer sets the pace, and before
+    /// playback begins.
     pub rate: Option<f64>,
-    /// The player has not yet reached the place that the user chose.
+    /// True while the player has not yet reached the place to which the user has sought.
     pub seeks: bool,
 }
 
@@ -153,7 +157,8 @@ impl Control {
         self.paused.store(true, Relaxed);
     }
 
-    /// Continues after [`Control::pause`]. The distances between the following items are the recorded ones.
+    /// Continues after [`Control::pause`]. The distances between the following items are again the
+    /// recorded ones.
     pub fn go_on(&self) {
         self.steps.store(0, Relaxed);
         self.paused.store(false, Relaxed);
@@ -174,8 +179,8 @@ impl Control {
             .is_ok()
     }
 
-    /// Changes the rate while playing, from the current place on. Returns `false` if the rate is not one of
-    /// [`RATES`]. Has no effect if the consumer sets the pace.
+    /// Changes the rate of a running replay from the current place on. Returns `false` if `rate` is
+    /// not within [`RATES`]. Has no effect if the consumer sets the pace.
     pub fn set_rate(&self, rate: f64) -> bool {
         let is_valid = RATES.contains(&rate);
         if is_valid {
@@ -184,7 +189,6 @@ impl Control {
         is_valid
     }
 
-    /// Returns the rate that the user chose while playing.
     pub(crate) fn chosen_rate(&self) -> Option<f64> {
         match self.rate.load(Relaxed) {
             0 => None,
@@ -192,8 +196,8 @@ impl Control {
         }
     }
 
-    /// Continues at a recorded time, in ns since the first item. Returns `false` if the recording cannot be
-    /// read from another place, or if the replay has not begun or has ended.
+    /// Continues the replay at another recorded time, in ns since the first item. Returns `false`
+    /// if the source can only be read from its begin, or if the replay has not begun or has ended.
     pub fn seek(&self, since_ns: i64) -> bool {
         let (seeking, playing) = (&self.seeking, &self.playing);
         if !seeking.is_possible.load(Relaxed) || !playing.began.load(Acquire) {
@@ -213,7 +217,7 @@ impl Control {
         self.seeking.is_possible.store(true, Relaxed);
     }
 
-    /// Returns the latest request to seek, unless its number is `done`. Real-time safe.
+    /// Returns the latest seek request, or `None` if its number is `done`. Real-time safe.
     pub(crate) fn sought(&self, done: u32) -> Option<Seek> {
         let number = self.seeking.number.load(Acquire);
         (number != done && number != CLOSED).then(|| Seek {
@@ -226,8 +230,9 @@ impl Control {
         self.seeking.done.store(done, Relaxed);
     }
 
-    /// Refuses later requests to seek, because the replay ends. If a request other than `done` has already
-    /// come, does nothing and returns `false`: the replay goes on. Real-time safe.
+    /// Refuses later seek requests, because the replay ends. If a request other than `done` has
+    /// already come, changes nothing and returns `false`, because the replay then continues.
+    /// Real-time safe.
     pub(crate) fn close(&self, done: u32) -> bool {
         let number = &self.seeking.number;
         number
@@ -239,8 +244,9 @@ impl Control {
         self.seeking.number.load(Relaxed) == CLOSED
     }
 
-    /// Returns the recorded time that a time of the monotonic clock corresponds to, in ns. If the consumer
-    /// sets the pace, this is the time of the latest item. Returns `None` before the first item is due.
+    /// Returns the recorded time in ns at the instant `monotonic_ns` of CLOCK_MONOTONIC. If the
+    /// consumer sets the pace, returns the recorded time of the latest item. Returns `None` before
+    /// the first item is due.
     pub fn recorded_ns(&self, monotonic_ns: u64) -> Option<i64> {
         let playing = &self.playing;
         if !playing.began.load(Acquire) {
@@ -253,7 +259,7 @@ impl Control {
         })
     }
 
-    /// Returns the recorded times of the first and of the latest item that was played, in ns. Returns `None`
+    /// Returns the recorded times in ns of the first and of the latest played item. Returns `None`
     /// before the first item is due.
     pub fn played_ns(&self) -> Option<(i64, i64)> {
         let playing = &self.playing;
@@ -264,7 +270,7 @@ impl Control {
         playing.began.load(Acquire).then_some(times)
     }
 
-    /// Returns the progress so far. Any thread may call this at any time.
+    /// Returns the progress of the replay so far. Any thread may call this function at any time.
     pub fn state(&self) -> State {
         let (loading, playing) = (&self.loading, &self.playing);
         let began = playing.began.load(Relaxed);

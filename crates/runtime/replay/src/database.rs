@@ -5,24 +5,26 @@ use crate::source::can::{ERROR, EXTENDED};
 use can_dbc::{Dbc, MessageId};
 use std::collections::BTreeMap;
 
-/// The largest DBC file that is read, in bytes. Files of whole vehicles have a few megabytes.
+/// The size of the largest DBC file that onbeat reads, in bytes. DBC files of whole vehicles have a
+/// few megabytes.
 pub const MOST_BYTES: u64 = 64 << 20;
-/// The name under which DBC files keep signals that belong to no message.
+/// The name of the pseudo-message in which DBC files store signals that belong to no message.
 const NO_MESSAGE: &str = "VECTOR__INDEPENDENT_SIG_MSG";
 const IDENTIFIER: u32 = 0x1fff_ffff;
 
-/// The CAN messages of DBC files, by identifier.
+/// The CAN messages of one or more DBC files, by identifier.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Database {
     messages: BTreeMap<FrameId, String>,
 }
 
-/// The identifier of a CAN frame, with 11 or 29 bits. Identifiers with 11 bits come first in the order.
+/// The identifier of a CAN frame, with 11 or 29 bits. In the order of `FrameId`s, identifiers with
+/// 11 bits come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameId {
-    /// The identifier has 29 bits.
+    /// True if the identifier has 29 bits, false if it has 11.
     pub is_extended: bool,
-    /// The identifier without flag bits.
+    /// The identifier without the flag bits of `struct can_frame`.
     pub id: u32,
 }
 
@@ -46,10 +48,11 @@ impl std::fmt::Display for FrameId {
 }
 
 impl Database {
-    /// Adds the messages of a DBC file. If two files name the same identifier, the first name stays.
+    /// Adds the messages of a DBC file. If two files contain the same identifier, the name of the
+    /// first file is used.
     ///
     /// # Errors
-    /// Fails with a sentence if the file is not a whole DBC file. Nothing is added then.
+    /// Fails with a sentence if `file` is not a complete DBC file. No message is added then.
     pub fn add(&mut self, file: &[u8]) -> Result<(), String> {
         // Only comments, units and descriptions of values have other characters than ASCII.
         let text = String::from_utf8_lossy(file);
@@ -72,12 +75,12 @@ impl Database {
         Ok(())
     }
 
-    /// Returns the name of the message with this identifier.
+    /// Returns the name of the CAN message with this identifier, or `None` if no file contains it.
     pub fn name(&self, id: FrameId) -> Option<&str> {
         self.messages.get(&id).map(String::as_str)
     }
 
-    /// Returns the identifiers of all messages whose names match a pattern, in which `*` stands for any
+    /// Returns the identifiers of all messages whose names match `pattern`. `*` stands for any
     /// characters.
     pub fn ids(&self, pattern: &str) -> Vec<FrameId> {
         let named = self.messages.iter().filter(|(_, name)| fits(pattern, name));
@@ -85,7 +88,7 @@ impl Database {
     }
 }
 
-/// Returns the number of the line in the library's error, which begins with `--> LINE:COLUMN`.
+/// Returns the line number from a parser error, whose text begins with `--> LINE:COLUMN`.
 fn line_of(error: &str) -> Option<u32> {
     let (_, place) = error.split_once("--> ")?;
     place.split_once(':')?.0.trim().parse().ok()
@@ -101,7 +104,7 @@ mod tests {
         BO_ 3221225472 VECTOR__INDEPENDENT_SIG_MSG: 0 Vector__XXX\n SG_ Old : 0|1@1+ (1,0) [0|0] \"\" ECU\n";
 
     #[test]
-    fn messages_of_both_frame_formats_have_their_names() {
+    fn can_messages_with_11_and_29_bit_identifiers_have_their_names() {
         let mut database = Database::default();
         database.add(FILE).unwrap();
         let (near, far) = (FrameId::of_word(0x123), FrameId::of_word(EXTENDED | 0x123));

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 const LONGEST: u64 = 1 << 20;
 const MOST_TYPES: usize = 1000;
 
-/// Returns the definition of a message type in the form that recorders store: its own definition,
-/// followed by the definitions of the types in it. Returns `None` if the installation lacks one of these
-/// definitions.
+/// Returns the definition of a message type as recorders store it: the type's own definition, then
+/// the definitions of the types that it uses. Returns `None` if the ROS 2 installation lacks one of
+/// these definitions.
 pub fn installed(type_name: &str) -> Option<String> {
     let prefixes = std::env::var_os("AMENT_PREFIX_PATH")?;
     let prefixes: Vec<PathBuf> = std::env::split_paths(&prefixes).collect();
@@ -58,7 +58,8 @@ fn file(package: &str, name: &str, prefixes: &[PathBuf]) -> Option<String> {
     })
 }
 
-/// Returns the types that a definition names: words that begin with a capital letter, or have a package.
+/// Returns the message types that the definition `text` uses, each with its package. These are
+/// words that begin with a capital letter or contain a package.
 fn nested(package: &str, text: &str) -> Vec<(String, String)> {
     let first = |line: &str| -> Option<(String, String)> {
         let word = line.split_whitespace().next()?;
@@ -81,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_installed_definition_has_the_types_in_it() {
+    fn an_installed_definition_includes_the_types_that_it_uses() {
         let dir = tempfile::tempdir().unwrap();
         let write = |package: &str, name: &str, text: &str| {
             let folder = dir.path().join("share").join(package).join("msg");

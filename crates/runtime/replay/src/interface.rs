@@ -44,7 +44,7 @@ pub(crate) fn enable(fd: BorrowedFd<'_>, level: libc::c_int, what: libc::c_int) 
     }
 }
 
-/// Sends a frame. Real-time safe if the interface's driver is.
+/// Sends a frame through a socket. Real-time safe if the interface's driver is real-time safe.
 pub(crate) fn send(fd: BorrowedFd<'_>, frame: &[u8]) -> io::Result<()> {
     let flags = libc::MSG_NOSIGNAL;
     // SAFETY: the bytes are valid during the call.
@@ -58,7 +58,7 @@ pub(crate) fn send(fd: BorrowedFd<'_>, frame: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Receives the bytes that have arrived, without waiting. Returns their number.
+/// Reads the bytes that have arrived at a socket, without waiting. Returns their number.
 pub(crate) fn receive(fd: BorrowedFd<'_>, room: &mut [u8]) -> io::Result<usize> {
     // SAFETY: the room is valid during the call.
     let length = unsafe { libc::recv(fd.as_raw_fd(), room.as_mut_ptr().cast(), room.len(), 0) };

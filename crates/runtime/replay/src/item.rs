@@ -14,6 +14,7 @@ pub struct Stream {
 }
 
 /// The kind of an item, which defines how its bytes are read.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Serialised ROS 2 messages (CDR with its four bytes of encapsulation).
@@ -25,21 +26,19 @@ pub enum Kind {
     },
     /// CAN frames: `struct can_frame` (16 bytes) or `struct canfd_frame` (72 bytes) of Linux.
     Can,
-    /// Packets as captured, from the first byte of the link layer on.
+    /// Network packets as captured, from the first byte of the link layer on.
     Packets {
         /// The `LINKTYPE_*` number of the capture, for example 1 for Ethernet.
         link_type: u32,
     },
-    /// Service events (CDR) whose requests are sent to the server of the service. The stream has the service's name.
-    Requests {
-        /// The type of the service, for example `std_srvs/srv/SetBool`.
-        type_name: String,
-    },
-    /// Messages that no destination plays. `info` lists them, and a replay leaves them out.
+    /// Service events (CDR). onbeat sends their requests to the service's server. The stream has
+    /// the name of the service.
+    Requests { type_name: String },
+    /// Messages that no destination can play. The command `info` lists them, and a replay leaves
+    /// them out.
     Unplayable {
         /// The message type as the recording names it, for example `my_msgs/Thing` of ROS 1.
         type_name: String,
-        /// A sentence that says why the messages cannot be played.
         reason: String,
     },
 }
@@ -53,22 +52,25 @@ pub struct Stamp {
     pub stream: StreamId,
 }
 
-/// The data that a recording has about an item, besides its time and its stream. The default is for a
-/// recording without such data.
+/// The data about an item that a recording stores besides its time and stream. The default is for a
+/// recording that stores no such data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Details {
-    /// True if the host of the recorder sent the frame or packet. False if it received it, or if the
-    /// recording does not say.
+    /// True if the recorder's host sent the frame or packet. False if the host received it, or if
+    /// the recording does not say.
     pub is_sent: bool,
-    /// The time at which the message was published, in ns since 1970.
+    /// The time at which the message was published, in ns since 1970. `None` if the recording does
+    /// not state it.
     pub published_ns: Option<u64>,
-    /// The number that the publisher gave to the message.
+    /// The sequence number of the message from its publisher. `None` if the recording does not
+    /// state it.
     pub sequence: Option<u32>,
 }
 
-/// A recording that is read from its beginning to its end, in the order of time.
+/// A recording that is read from its beginning to its end, in the order of recorded time.
 pub trait Source: Send {
-    /// Returns all streams. They are known before the first item is read, and do not change.
+    /// Returns all streams of the recording. They are known before the first item is read, and do
+    /// not change.
     fn streams(&self) -> &[Stream];
     /// Clears `payload` and fills it with the next item. Returns `None` at the end of the
     /// recording.
@@ -80,31 +82,32 @@ pub trait Source: Send {
     fn details(&self) -> Details {
         Details::default()
     }
-    /// Continues at the first item whose time is not before `to_ns`.
+    /// Continues at the first item whose recorded time is not before `to_ns`.
     ///
     /// # Errors
-    /// Fails if the source cannot be read from another place.
+    /// Fails if the source can only be read from its beginning.
     fn seek(&mut self, _to_ns: i64) -> Result<(), SourceError> {
         Err(SourceError {
             file: "the recording".into(),
-            fault: "it can only be read forward".into(),
+            fault: "this recording can only be read forward".into(),
         })
     }
-    /// Returns one sentence for each kind of damage that was skipped so far. Empty without damage.
+    /// Returns one sentence for each kind of damage that was skipped so far. The list is empty if
+    /// there was no damage.
     fn damage(&self) -> &[String];
-    /// Returns the definition of a message type: the text of its `.msg` file, followed by those of the types
-    /// in it. `None` if the recording does not have it.
+    /// Returns the definition of a message type: the text of its `.msg` file, followed by the texts
+    /// of the types that it uses. Returns `None` if the recording does not contain the definition.
     fn definition(&self, _type_name: &str) -> Option<String> {
         None
     }
 }
 
 /// The reason why a recording cannot be opened, or cannot be read to its end.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, thiserror::Error)]
 #[error("{file}: {fault}")]
 pub struct SourceError {
-    /// The name of the recording's file, as messages show it.
     pub file: String,
-    /// A sentence with the fault of the file, and the way out.
+    /// A sentence with the fault of the file, and with the way out.
     pub fault: String,
 }

@@ -9,8 +9,8 @@ const MOST_NS: u64 = 3_600_000_000_000;
 const SLOTS: usize = 512;
 const SLOT_NS: u64 = 10_000_000;
 
-/// The number of values in a series of measurements, and the smallest, mean and largest one (0
-/// without values).
+/// The number of values in a series of measurements, and the smallest, mean and largest value. The
+/// last three are 0 if the series is empty.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Extent {
@@ -36,7 +36,7 @@ impl Extent {
 }
 
 /// The distribution of how late items left, in ns after they were due. Percentiles are exact to one
-/// per cent. They are `None` if there are too few items for them. The extent is exact.
+/// per cent. A percentile is `None` if there are too few items for it. The extent is exact.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Lateness {
@@ -60,32 +60,33 @@ pub struct StreamFigures {
     pub played: u64,
     /// The number of items that the sink cannot play, such as packets without a UDP payload.
     pub unsuitable: u64,
-    /// The number of items that were read but not played, because the replay was ended.
+    /// The number of items that were read but not played, because the replay ended before they were
+    /// due.
     pub not_played: u64,
-    /// The number of items that were read but skipped, because the user continued at another place.
+    /// The number of items that were read but skipped, because the user sought to another place.
     pub skipped: u64,
     /// The size of items in bytes (Table I of the HIL paper).
     pub bytes: Extent,
-    /// The recorded distance between two items, in ns (cycle time in Table I of the HIL paper).
+    /// The time between two items as recorded, in ns (cycle time in Table I of the HIL paper).
     pub recorded_cycle_ns: Extent,
-    /// The distance between two items as played, in ns.
+    /// The time between two items as played, in ns.
     pub played_cycle_ns: Extent,
-    /// The time from when an item was due to when it had left, in ns. Its mean is the delay in
-    /// Table III of the HIL paper.
+    /// The time in ns from the instant at which an item was due to its departure. Its mean is the
+    /// delay in Table III of the HIL paper.
     pub lateness_ns: Lateness,
-    /// The largest minus the smallest deviation of the output from the recording, in ns (jitter in
-    /// Table III of the HIL paper).
+    /// The largest minus the smallest lateness of the stream's items, in ns (jitter in Table III of
+    /// the HIL paper).
     pub jitter_ns: u64,
 }
 
-/// The items that left within one stretch of time, called a slot.
+/// The items that left within one interval of time, called a slot.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Slot {
     pub items: u64,
-    /// The sum of the lateness of these items, in ns.
+    /// The sum of the lateness of the slot's items, in ns.
     pub sum_ns: u64,
-    /// The largest lateness of these items, in ns.
+    /// The largest lateness of the slot's items, in ns.
     pub max_ns: u64,
     /// The lowest fill level of the buffer within the slot, in thousandths.
     pub least_fill: u16,
@@ -119,7 +120,8 @@ impl Slot {
     }
 }
 
-/// A fixed number of slots of time. Each slot becomes wider as the replay goes on.
+/// The lateness of items over time, in a fixed number of slots. The slots become wider as the
+/// replay continues.
 #[derive(Debug)]
 struct OverTime {
     slots: Vec<Slot>,
@@ -127,8 +129,8 @@ struct OverTime {
 }
 
 impl OverTime {
-    /// Adds an item that left. Real-time safe: it walks the slots at most 64 times in all, once for each
-    /// doubling of the time.
+    /// Adds an item that left. Real-time safe: during a replay, the call goes through all slots at
+    /// most 64 times, once each time that the slots become twice as wide.
     fn add(&mut self, since_ns: u64, late_ns: u64, fill: u16) {
         while since_ns / self.width_ns >= SLOTS as u64 {
             for n in 0..SLOTS / 2 {
@@ -141,16 +143,17 @@ impl OverTime {
     }
 }
 
-/// The performance of the loader, from the first item on.
+/// The performance of the loader, from the first item of the replay on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Supply {
-    /// The time when the loader was first later than its curve by more than the limit in `Settings::watched`,
-    /// in ns since the first item. `None` if that never happened, or if the curve is unknown.
+    /// The time at which the loader first was later than its service curve by more than the limit
+    /// in `Settings::watched`, in ns since the first item. `None` if the loader never was, or if
+    /// the curve is unknown.
     pub warned_after_ns: Option<u64>,
-    /// The loader's delay against its curve at `warned_after_ns`, in ns.
+    /// The loader's delay against its service curve at `warned_after_ns`, in ns.
     pub behind_ns: u64,
-    /// The time when an item was first missing from the buffer although it was due, in ns since the
-    /// first item.
+    /// The time at which an item was first not yet in the buffer when it was due, in ns since the
+    /// first item. `None` if this never happened.
     pub starved_after_ns: Option<u64>,
 }
 
@@ -205,7 +208,7 @@ impl Ledger {
         }
     }
 
-    /// Records an item that left, and returns its lateness in ns. Real-time safe.
+    /// Records an item that left. Returns its lateness in ns. Real-time safe.
     pub(crate) fn played(&mut self, output: &Output) -> u64 {
         let late_ns = output.left_ns.saturating_sub(output.due_ns);
         self.all.saturating_record(late_ns);
@@ -234,26 +237,29 @@ impl Ledger {
         }
     }
 
-    /// Counts an item that the user skipped. Real-time safe.
+    /// Counts an item that was skipped because the user sought to another place. Real-time safe.
     pub(crate) fn skipped(&mut self, stamp: Stamp) {
         if let Some(row) = self.rows.get_mut(stamp.stream.0 as usize) {
             row.figures.skipped += 1;
         }
     }
 
-    /// Ignores the distance between the items before and behind this place. Real-time safe.
+    /// Leaves out the next distance between items, because items before and after this call come
+    /// from different places. Real-time safe.
     pub(crate) fn interrupt(&mut self) {
         self.rows.iter_mut().for_each(|row| row.last = None);
     }
 
-    /// Counts a fragment whose datagram has not left yet. Real-time safe.
+    /// Counts a fragment of a datagram. It leaves later, together with the datagram's last
+    /// fragment. Real-time safe.
     pub(crate) fn kept(&mut self, stamp: Stamp) {
         if let Some(row) = self.rows.get_mut(stamp.stream.0 as usize) {
             row.kept += 1;
         }
     }
 
-    /// Counts fragments that waited for the last one of their packet, and have left with it. Real-time safe.
+    /// Counts the fragments of a datagram that waited for the last one, and have now left with it.
+    /// `parts` includes the last fragment. Real-time safe.
     pub(crate) fn joined(&mut self, stamp: Stamp, parts: u32) {
         if let Some(row) = self.rows.get_mut(stamp.stream.0 as usize) {
             let before = u64::from(parts.saturating_sub(1)).min(row.kept);
@@ -316,9 +322,9 @@ pub(crate) fn lateness(histogram: &Histogram<u64>, extent: Extent) -> Lateness {
 pub struct Figures {
     pub lateness_ns: Lateness,
     pub streams: Vec<StreamFigures>,
-    /// The course over time: slots from when the first item was due, without gaps.
+    /// The lateness and the fill level over time, in slots without gaps. The first slot begins when
+    /// the first item was due.
     pub over_time: Vec<Slot>,
-    /// The width of each slot in `over_time`, in ns.
     pub slot_ns: u64,
 }
 
@@ -399,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bounded_number_of_slots_covers_the_whole_time() {
+    fn a_bounded_number_of_slots_covers_a_replay_of_any_length() {
         let mut ledger = Ledger::new([("/a".into(), "udp".into())].into_iter());
         for n in 0..10_000u64 {
             let mut output = output(n, 7);

@@ -32,7 +32,8 @@ pub(crate) struct Loader<'c> {
     pub(crate) progress: Progress,
     pub(crate) largest: usize,
     pub(crate) control: &'c Control,
-    /// The source can be read from another place, so the loader stays until the player has ended.
+    /// True if the source can be read from another place. The loader then runs until the player has
+    /// ended.
     pub(crate) is_seekable: bool,
 }
 
@@ -45,8 +46,8 @@ enum More {
 }
 
 impl Loader<'_> {
-    /// Reads the whole source, and waits while the buffer is full. At the end it drops the channel's
-    /// producer, so that the player sees the end.
+    /// Loads the whole source into the buffer, and waits while the buffer is full. At the end it
+    /// drops the channel's producer, which shows the player the end.
     pub(crate) fn run(mut self, source: &mut dyn Source) -> Loaded {
         let mut loaded = Loaded {
             read: vec![0; source.streams().len()],
@@ -81,7 +82,8 @@ impl Loader<'_> {
         loaded
     }
 
-    /// Goes to another place of the source. Items that were read but not sent do not count as read.
+    /// Continues to load at another place of the source. Items that were read but not sent to the
+    /// player do not count as read.
     fn seek(
         &mut self,
         source: &mut dyn Source,
@@ -190,7 +192,8 @@ impl Loader<'_> {
     }
 }
 
-/// Sends a block, and waits while the buffer is full. Returns [`More::No`] if the replay ends meanwhile.
+/// Sends a block to the player, and waits while the buffer is full. Returns [`More::No`] if the
+/// replay ends meanwhile.
 fn send(loan: Loan<'_>, control: &Control) -> More {
     let mut next = loan.try_send();
     if next.is_ok() {

@@ -6,7 +6,8 @@ use std::io::{self, BufRead};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Memory of this process that is touched once and, where the system permits it, locked.
+/// Memory of this process. onbeat writes to each page once and, if the system permits it, locks the
+/// pages in RAM.
 pub(crate) struct LockedMemory {
     base: NonNull<u8>,
     size: usize,
@@ -19,8 +20,8 @@ unsafe impl Send for LockedMemory {}
 unsafe impl Sync for LockedMemory {}
 
 impl LockedMemory {
-    /// Allocates zeroed memory for this many participants of a channel. The inner result says whether the
-    /// memory could be locked.
+    /// Allocates zeroed memory for `places` participants of a channel. The inner result is an error
+    /// if the memory could not be locked.
     pub(crate) fn new(size: usize, places: usize) -> io::Result<(LockedMemory, io::Result<()>)> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
         let access = libc::PROT_READ | libc::PROT_WRITE;
@@ -80,8 +81,9 @@ pub(crate) fn lock(base: *const u8, bytes: usize) -> io::Result<()> {
     }
 }
 
-/// Locks the program, its libraries and anonymous memory, also pages that are touched later. Leaves out the
-/// files that sources map, because a recording can be larger than memory. All locks end with the process.
+/// Locks the program, its libraries and its anonymous memory in RAM, including pages that are used
+/// later for the first time. Does not lock the files that sources map, because a recording can be
+/// larger than memory. All locks end with the process.
 ///
 /// # Errors
 /// Returns the error of the first part that could not be locked. All other parts are locked.

@@ -20,35 +20,36 @@ use tempfile::NamedTempFile;
 
 /// The name of the ROS 2 node that observes the device under test.
 pub const NODE: &str = "onbeat_compare";
-/// The history of each subscription. A publisher never waits for an observer that keeps the last messages.
+/// The history depth of each subscription. The observer only keeps the last messages, so a
+/// publisher never waits for it.
 const DEPTH: usize = 1000;
 const WAIT_NS: i64 = 50_000_000;
 const ITEM_BYTES: usize = 64 << 10;
-/// A publication that came this much earlier or later shows that the publisher's host has another clock.
+/// The difference between a publication's time and the time of this host, in ns, from which on
+/// onbeat assumes that the publisher's host has another clock.
 const MOST_DELAY_NS: i64 = 100_000_000;
 const MOST_EARLY: usize = 1000;
 
-/// A topic to observe.
+/// A topic of the device under test to observe.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Watched {
     /// The name under which the device publishes the topic.
     pub name: String,
-    /// The recorded message type.
     pub type_name: String,
-    /// The definition of the type, which is written to the file. `None` if it is unknown.
+    /// The definition of the message type, which onbeat writes to the file of observed messages.
+    /// `None` if it is unknown.
     pub definition: Option<String>,
 }
 
-/// The messages that a device published during a replay, and what is known about missing ones.
+/// The messages that a device published during a replay, and the facts that are known about missing
+/// ones.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug)]
 pub struct Observed {
-    /// The MCAP file with the observed messages.
     pub file: NamedTempFile,
-    /// The number of observed messages.
     pub messages: u64,
-    /// For each topic, the number of messages that were published, but did not reach onbeat.
     pub unseen: HashMap<String, u64>,
-    /// For each topic, what restricts the observation.
     pub notes: HashMap<String, Vec<String>>,
 }
 
@@ -104,8 +105,9 @@ fn ros(error: RclError) -> SinkError {
 }
 
 impl Observer {
-    /// Subscribes to the topics, and waits at most `wait` until the device publishes each of them. Also returns
-    /// the topics that nobody publishes. A topic that is published later is observed nevertheless.
+    /// Subscribes to the topics. Waits until the device publishes each of them, for `wait` at most.
+    /// Also returns the topics that nobody publishes. onbeat also observes them if a publisher
+    /// appears later.
     ///
     /// # Errors
     /// Fails if ROS 2 or a message type cannot be used, or if the file cannot be written.
@@ -119,7 +121,7 @@ impl Observer {
         let folder = std::env::var_os("TMPDIR").unwrap_or_else(|| "/var/tmp".into());
         let refused = |error: &dyn std::fmt::Display| {
             failed(format!(
-                "cannot write what is observed to {}: {error}. Set TMPDIR to another directory",
+                "cannot write the observed messages to {}: {error}. Set TMPDIR to another directory",
                 Path::new(&folder).display()
             ))
         };
@@ -240,7 +242,7 @@ impl Observer {
         let fault = out.fault.take().or(finished.err());
         if let Some(fault) = fault {
             return Err(failed(format!(
-                "what was observed could not be written to {}: {fault}. Make room, or set TMPDIR to another directory",
+                "the observed messages could not be written to {}: {fault}. Free space, or set TMPDIR to another directory",
                 self.file.path().display()
             )));
         }
@@ -265,7 +267,7 @@ fn declare<W: std::io::Write + std::io::Seek>(
 }
 
 enum Offer {
-    /// The weakest QoS of all publishers: every publisher matches it.
+    /// The topic has publishers. The value is a QoS that matches the QoS of all of them.
     Of(Qos),
     OtherType(String),
     Nobody,
@@ -327,11 +329,12 @@ struct Watch {
     subscription: Subscription,
     item: Item,
     channel: u16,
-    /// Messages that were published before the replay count too, because late subscriptions also receive
-    /// them.
+    /// True if messages that were published before the replay also count, because late
+    /// subscriptions also receive them.
     keeps_early: bool,
     early: Vec<Vec<u8>>,
-    /// The publisher's clock cannot be compared with this host's. `None` before the first message.
+    /// True if the publisher's clock differs from this host's, so that their times cannot be
+    /// compared. `None` before the first message.
     has_own_clock: Option<bool>,
     latest: HashMap<u64, u64>,
     unseen: u64,
@@ -351,12 +354,12 @@ impl Watch {
             }
         }
         let mut notes: Vec<String> = fault
-            .map(|f| format!("observed up to a fault only: {f}"))
+            .map(|f| format!("observed only until a fault: {f}"))
             .into_iter()
             .collect();
         if self.has_own_clock == Some(true) {
             notes.push(
-                "times are those of the arrival, because the publisher has another clock".into(),
+                "the times are arrival times, because the publisher's clock differs from this host's".into(),
             );
         }
         Seen {
@@ -402,7 +405,7 @@ impl Watch {
         }
     }
 
-    /// Returns when the item was published, on the monotonic clock of this host.
+    /// Returns the time at which the item was published, on this host's CLOCK_MONOTONIC.
     fn published_ns(&mut self) -> u64 {
         let source_ns = self.item.source_ns.saturating_sub(realtime_offset_ns());
         let delay_ns = self.item.arrival_ns.saturating_sub(source_ns);

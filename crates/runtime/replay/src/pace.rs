@@ -6,7 +6,7 @@ use onbeat_time::clock::monotonic_ns;
 pub(crate) struct Axis {
     pub(crate) first_ns: i64,
     pub(crate) origin_ns: u64,
-    /// Recorded seconds per second of playback.
+    /// The rate of playback, in recorded seconds per second.
     pub(crate) rate: f64,
 }
 
@@ -19,8 +19,8 @@ impl Axis {
         }
     }
 
-    /// Returns the time at which an item of this recorded time is due. Items from before the first one are
-    /// due at once.
+    /// Returns the time at which an item with the recorded time `time_ns` is due. Items before the
+    /// first one are due at once.
     pub(crate) fn due_ns(&self, time_ns: i64) -> u64 {
         let since = time_ns.saturating_sub(self.first_ns).max(0);
         let scaled = match self.rate == 1.0 {
@@ -43,7 +43,6 @@ impl Axis {
         self.origin_ns = self.origin_ns.saturating_add(by_ns);
     }
 
-    /// Continues at another rate from now on.
     pub(crate) fn change_rate(&mut self, rate: f64, now_ns: u64) {
         if now_ns > self.origin_ns {
             (self.first_ns, self.origin_ns) = (self.recorded_ns(now_ns), now_ns);
@@ -79,8 +78,8 @@ pub(crate) fn sleep_until(until_ns: u64, spin_ns: u64) {
     }
 }
 
-/// Sets the smallest timer slack for this thread. Real-time policies have no slack, so nothing changes for
-/// them.
+/// Sets the timer slack of this thread to the minimum. Threads with a real-time policy have no
+/// slack, so nothing changes for them.
 pub(crate) fn no_slack() {
     // SAFETY: the call only changes the timer slack of this thread.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };

@@ -1,6 +1,6 @@
 //! Compares names with patterns.
 
-/// Returns whether a name matches a pattern, in which `*` stands for any characters.
+/// Returns true if `name` matches `pattern`, in which `*` stands for any characters.
 pub fn fits(pattern: &str, name: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else {
         return pattern == name;

@@ -70,8 +70,8 @@ impl Plot {
     }
 }
 
-/// Returns an SVG picture of the lateness of items (largest and mean of each slot of time) and of the fill
-/// level of the buffer.
+/// Returns an SVG picture of the largest and the mean lateness of items in each slot of time, and
+/// of the buffer's fill level.
 pub fn svg(figures: &Figures) -> String {
     let plot = Plot::of(figures);
     let mut out = String::new();
@@ -208,7 +208,7 @@ pub fn html(played: &Played) -> String {
     )
 }
 
-/// Returns a table of the requests to services, or nothing without requests.
+/// Returns an HTML table of the requests to services, or an empty text if there were no requests.
 fn requests(figures: &[RequestFigures]) -> String {
     let mut rows = String::new();
     for f in figures {

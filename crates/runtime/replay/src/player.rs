@@ -21,9 +21,11 @@ const RETRY_NS: u64 = 50_000;
 /// The rule by which the player decides when items leave.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Pace {
-    /// Items leave at their recorded times. The factor is the speed: 2.0 plays twice as fast.
+    /// Items leave at their recorded times. The value is the speed: 2.0 plays twice as fast as
+    /// recorded.
     Recorded(f64),
-    /// An item leaves as soon as the consumer has consumed enough earlier items.
+    /// The consumer sets the pace: an item leaves as soon as the consumer has consumed enough
+    /// earlier items.
     Consumed,
 }
 
@@ -31,15 +33,15 @@ pub(crate) struct Ticker {
     pub(crate) sink: usize,
     pub(crate) stream: StreamId,
     pub(crate) period_ns: u64,
-    /// The time at which the next clock message is due: on the monotonic clock, or in recorded time if the
-    /// consumer sets the pace.
+    /// The time at which the next clock message is due, on CLOCK_MONOTONIC. If the consumer sets
+    /// the pace, it is a recorded time.
     pub(crate) next: Option<i128>,
 }
 
 #[derive(Debug)]
 pub(crate) enum Ended {
     Stopped,
-    /// The user continues at another place. The current item is skipped.
+    /// The user has sought to another place. The current item is skipped.
     Sought,
     Failed(usize, io::Error),
 }
@@ -59,7 +61,8 @@ pub(crate) struct Stage<'c> {
     pub(crate) ticker: Option<Ticker>,
     pub(crate) control: &'c Control,
     pub(crate) ledger: Ledger,
-    /// For each sink, the load of its CAN bus.
+    /// For each sink, the meter of its CAN bus. `None` if the sink does not play on a CAN bus with
+    /// a known bitrate.
     pub(crate) buses: Vec<Option<Meter>>,
     pub(crate) blocks: u64,
     pub(crate) timeline: Timeline,
@@ -72,7 +75,7 @@ pub(crate) struct Timeline {
     began_ns: Option<u64>,
     starving: bool,
     pub(crate) retries: u64,
-    /// The number of the latest request to seek that was carried out.
+    /// The number of the latest seek request that the player has carried out.
     sought: u32,
     fill: u16,
     pub(crate) supply: Supply,
@@ -148,7 +151,8 @@ impl Stage<'_> {
         self.control.sought(self.timeline.sought).is_some()
     }
 
-    /// Continues at another recorded time, when the buffer is full again.
+    /// Waits until the loader has filled the buffer from the sought place, then continues at the
+    /// recorded time `to_ns`. `number` is the number of the seek request.
     fn sought(&mut self, to_ns: i64, number: &[u8]) -> Result<(), Ended> {
         let number = number.first_chunk().map_or(0, |n| u32::from_ne_bytes(*n));
         self.timeline.sought = number;
@@ -191,7 +195,8 @@ impl Stage<'_> {
         self.control.playing.fill.store(fill.into(), Relaxed);
     }
 
-    /// Checks the loader against its curve, and notes when it was late for the first time. Real-time safe.
+    /// Compares the loader with its service curve, and records when it was first too late.
+    /// Real-time safe.
     fn watch(&mut self, now_ns: u64) {
         let (Some(monitor), Some(began_ns)) = (&mut self.monitor, self.timeline.began_ns) else {
             return;
@@ -254,7 +259,8 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Notes an item that left. Returns when it left, in ns since the first item was due.
+    /// Records an item that left. Returns the time at which it left, in ns since the first item was
+    /// due.
     fn left(&mut self, stamp: Stamp, bytes: usize, due_ns: u64) -> u64 {
         let left_ns = monotonic_ns();
         let began_ns = self.timeline.began_ns.unwrap_or(due_ns);
@@ -365,8 +371,8 @@ impl Stage<'_> {
         }
     }
 
-    /// Waits while the replay is paused. Returns `true` if the user asked for a single step. The item of
-    /// `time_ns` is then due now.
+    /// Waits while the replay is paused. Returns `true` if the user asked for a single step. The
+    /// item with the recorded time `time_ns` is then due now.
     fn pause(&mut self, time_ns: i64) -> Result<bool, Ended> {
         let since_ns = monotonic_ns();
         while self.control.is_paused() {
@@ -393,8 +399,8 @@ impl Stage<'_> {
         Ok(false)
     }
 
-    /// Offers an item to the sink until the sink accepts the item, so that nothing is dropped. Also returns
-    /// when the last attempt began.
+    /// Offers an item to the sink again and again until the sink accepts it, so that no item is
+    /// dropped. Also returns the time at which the last attempt began.
     fn put(&mut self, sink: usize, stream: StreamId, item: &[u8]) -> Result<(Put, u64), Ended> {
         loop {
             let tried_ns = monotonic_ns();
@@ -411,8 +417,8 @@ impl Stage<'_> {
         }
     }
 
-    /// Publishes `/clock` if it is due. Returns the time on the monotonic clock at which `/clock` is due
-    /// next.
+    /// Publishes `/clock` if it is due. Returns the time on CLOCK_MONOTONIC at which `/clock` is
+    /// due next.
     fn tick(&mut self, time_ns: i64, now_ns: u64) -> Result<u64, Ended> {
         let (Some(ticker), Some(axis)) = (&mut self.ticker, &self.timeline.axis) else {
             return Ok(u64::MAX);
@@ -438,8 +444,8 @@ impl Stage<'_> {
     }
 }
 
-/// Serialises a `rosgraph_msgs/msg/Clock`: encapsulation (CDR, little endian), seconds,
-/// nanoseconds.
+/// Serialises a `rosgraph_msgs/msg/Clock`: four bytes of encapsulation (CDR, little endian), then
+/// seconds and nanoseconds.
 pub(crate) fn clock_message(time_ns: i64) -> [u8; 12] {
     let (seconds, ns) = (
         time_ns.div_euclid(1_000_000_000),

@@ -27,14 +27,16 @@ use {crate::item::Source, record::Record};
 
 const LOOK_NS: u64 = 100_000_000;
 
-/// The sizes of the link's channel, which must be equal on both ends. At most 4 MiB are in transit.
+/// The sizes of the channel that links two hosts. They must be equal on both ends. At most 4 MiB
+/// are in transit.
 pub const SIZES: Sizes = Sizes {
     credits: 16,
     message_bytes: 256 << 10,
     value_bytes: 0,
 };
 
-/// Waits for the peer for at most `wait` and returns both directions of the link. Not real-time safe.
+/// Waits for the peer for at most `wait`. Returns the two directions of the link. Not real-time
+/// safe.
 ///
 /// # Errors
 /// Fails if the peer does not appear in time, or if its sizes differ.

@@ -4,50 +4,50 @@
 use crate::item::{Kind, Stream, StreamId};
 use serde::Serialize;
 
-/// The end of the name of a topic with service events. The rest is the name of the service.
+/// The end of the name of a topic with service events. The characters before it are the service's
+/// name.
 const TOPIC: &str = "/_service_event";
-/// The end of the type of a service event. The rest is the type of the service.
+/// The end of the type name of a service event. The characters before it are the service's type.
 const TYPE: &str = "_Event";
 const GOALS: &str = "/_action/send_goal";
 
 /// The side of a service at which an event was recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// The server, when it received the request.
+    /// The event was recorded at the server, when it received the request.
     Server,
-    /// A client, when it sent the request.
+    /// The event was recorded at a client, when it sent the request.
     Client,
 }
 
-/// A service event, as far as a replay needs it.
+/// The facts about a recorded service event that a replay needs.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// A request of a client.
     Request {
-        /// The side that recorded the request.
         side: Side,
-        /// The event has the request. Without contents, introspection was set to metadata only.
+        /// True if the event contains the request. False if the service's introspection was set to
+        /// metadata only.
         has_contents: bool,
     },
-    /// A response of the server.
     Response,
 }
 
-/// The message is not a service event, or is cut off.
+/// The error for a message that is not a service event, or that is incomplete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Damaged;
 
-/// The service whose events a stream has.
+/// The service whose events a stream contains.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Service {
     /// The name of the service, for example `/set_mode` or `/walk/_action/send_goal`.
     pub name: String,
-    /// The type of the service, for example `std_srvs/srv/SetBool`.
     pub type_name: String,
 }
 
 impl Service {
-    /// Returns the service of a stream of service events, or `None` for other streams.
+    /// Returns the service whose events a stream contains, or `None` for other streams.
     pub fn of(stream: &Stream) -> Option<Service> {
         let Kind::Ros { type_name, .. } = &stream.kind else {
             return None;
@@ -61,13 +61,15 @@ impl Service {
         })
     }
 
-    /// Returns the action whose goals the service takes, or `None` for other services.
+    /// Returns the name of the action if this service receives the goals of an action, otherwise
+    /// `None`.
     pub fn action(&self) -> Option<&str> {
         self.name.strip_suffix(GOALS)
     }
 }
 
-/// Returns the name of the service of a topic with service events, or other names as they are.
+/// Removes the end `/_service_event` from a topic's name, which leaves the name of the service.
+/// Returns other names unchanged.
 pub(crate) fn without_topic(name: &str) -> &str {
     name.strip_suffix(TOPIC).unwrap_or(name)
 }
@@ -80,8 +82,8 @@ pub(crate) fn is_published_by(actions: &[String], stream: &Stream) -> bool {
     })
 }
 
-/// Reads the beginning of a service event: encapsulation, `service_msgs/msg/ServiceEventInfo`, and the lengths of
-/// the two sequences as far as they have a fixed place.
+/// Parses the beginning of a service event: the encapsulation, `service_msgs/msg/ServiceEventInfo`,
+/// and the lengths of the two sequences, if their places are fixed.
 ///
 /// # Errors
 /// Fails if the bytes are not those of a service event.
@@ -120,22 +122,19 @@ pub fn read(message: &[u8]) -> Result<Event, Damaged> {
 }
 
 /// The recorded requests of one service.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Recorded {
-    /// The name of the service.
     pub service: String,
-    /// The stream with the service events.
     #[serde(skip)]
     pub stream: StreamId,
-    /// The requests that the server recorded, with contents.
+    /// The number of requests with contents that the server recorded.
     pub by_server: u64,
-    /// The requests that clients recorded, with contents.
+    /// The number of requests with contents that clients recorded.
     pub by_clients: u64,
-    /// The requests that the server recorded without contents.
     pub by_server_without_contents: u64,
-    /// The requests that clients recorded without contents.
     pub by_clients_without_contents: u64,
-    /// The messages that are not service events, or are cut off.
+    /// The number of messages that are not service events, or that are incomplete.
     pub damaged: u64,
 }
 
@@ -154,7 +153,8 @@ impl Recorded {
         *count += 1;
     }
 
-    /// Returns the side whose events have each request once: the server's if it recorded requests with contents.
+    /// Returns the side whose events contain each request once. This is the server if it recorded
+    /// requests with contents, otherwise the client.
     pub fn side(&self) -> Side {
         match self.by_server == 0 && self.by_clients > 0 {
             true => Side::Client,
@@ -170,7 +170,8 @@ impl Recorded {
         }
     }
 
-    /// Returns the number of requests that were recorded without contents, each once.
+    /// Returns the number of requests that were recorded without contents. A request counts once,
+    /// even if both sides recorded it.
     pub fn without_contents(&self) -> u64 {
         match self.side() {
             Side::Server if self.by_server == 0 => self
@@ -186,8 +187,8 @@ impl Recorded {
 pub(crate) mod tests {
     use super::*;
 
-    /// Writes a service event: `lengths` are those of the requests and the responses, and `rest` is what follows
-    /// the first of them.
+    /// Returns the bytes of a service event of this kind. It has `requests` requests, and `rest`
+    /// follows the length of their sequence.
     pub(crate) fn event(kind: u8, requests: u32, rest: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0, 1, 0, 0, kind, 0, 0, 0];
         bytes.extend_from_slice(&7i32.to_le_bytes());

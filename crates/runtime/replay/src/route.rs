@@ -7,7 +7,7 @@ use crate::sink::{Can, Ethernet, Ports, Sink, SinkError, Udp};
 use std::fmt;
 use std::str::FromStr;
 
-/// The open sinks and the assignment of streams to them.
+/// The open sinks, and the sink of each stream.
 #[allow(missing_docs)]
 pub struct Outputs {
     pub sinks: Vec<Box<dyn Sink>>,
@@ -18,16 +18,16 @@ pub struct Outputs {
     pub clock: Option<(usize, StreamId)>,
 }
 
-/// A destination of items, as `--to` names it.
+/// A destination of items that the option `--to` can name.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Target {
-    /// Topics of ROS 2 that carry the recorded messages.
+    /// Topics of ROS 2, on which the recorded messages are published.
     Ros,
-    /// UDP datagrams to `HOST:PORT`, or to `HOST` and the port to which they were recorded.
+    /// UDP datagrams to `HOST:PORT`. If only `HOST` is given, to the port to which each datagram
+    /// was recorded.
     Udp(String),
-    /// The CAN interface of this name.
     Can(String),
-    /// The Ethernet interface of this name.
     Ethernet(String),
 }
 
@@ -60,8 +60,8 @@ impl FromStr for Target {
 }
 
 impl Target {
-    /// Returns how well the target suits streams of a kind: 2 if it plays items as recorded, 1 as plain
-    /// bytes, 0 not at all.
+    /// Returns how well the target suits streams of this kind: 2 if it plays their items as
+    /// recorded, 1 if it plays them as plain bytes, 0 if it cannot play them.
     fn suits(&self, kind: &Kind) -> u8 {
         match (self, kind) {
             (Target::Ros, Kind::Ros { .. } | Kind::Requests { .. })
@@ -104,10 +104,11 @@ pub fn targets(streams: &[Stream], named: &[Target]) -> Result<Vec<Target>, Sink
     streams.iter().map(of).collect()
 }
 
-/// Checks that CAN interfaces can send. Returns sentences about restrictions of the interfaces.
+/// Checks that the CAN interfaces among the targets can send. Returns sentences about restrictions
+/// of the interfaces.
 ///
 /// # Errors
-/// Fails if a CAN interface does not exist, or if no frame would leave it.
+/// Fails if a CAN interface does not exist, or cannot send any frame.
 pub fn check(targets: &[Target]) -> Result<Vec<String>, SinkError> {
     let mut said = Vec::new();
     let mut seen: Vec<&str> = Vec::new();
@@ -134,16 +135,15 @@ pub fn check(targets: &[Target]) -> Result<Vec<String>, SinkError> {
     Ok(said)
 }
 
-/// The statements of the user about sinks.
+/// The user's settings for sinks.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy)]
 pub struct Stating<'s> {
-    /// The bitrates of CAN interfaces.
     pub speeds: &'s Stated,
-    /// The addresses of datagrams, by the port to which they were recorded.
     pub ports: &'s Ports,
 }
 
-/// Fails if a stream without recorded ports goes to a host without a port.
+/// Fails if the items of `stream` have no recorded port and the target is a host without a port.
 fn check_port(stream: &Stream, target: &Target) -> Result<(), SinkError> {
     match (target, &stream.kind) {
         (_, Kind::Packets { .. }) => Ok(()),

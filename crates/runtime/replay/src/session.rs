@@ -28,7 +28,7 @@ const LOADER: &str = "onbeat-load";
 const STACK_BYTES: usize = 1 << 20;
 const PREFAULT_BYTES: usize = 256 << 10;
 const SETTLE_NS: u64 = 5_000_000_000;
-/// The time for the consumer if the user ended the replay.
+/// The time that consumers get to receive all items if the user ended the replay, in ns.
 const SETTLE_STOPPED_NS: u64 = 1_000_000_000;
 
 /// The settings of a replay: buffer, pace, scheduling and clock.
@@ -36,29 +36,31 @@ const SETTLE_STOPPED_NS: u64 = 1_000_000_000;
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub buffer_bytes: usize,
-    /// The part of the buffer for the largest item, in bytes. `None` means a quarter of the buffer.
+    /// The part of the buffer that is for the largest item, in bytes. `None` means a quarter of the
+    /// buffer.
     pub largest_bytes: Option<usize>,
-    /// The loader's service curve, and the delay against this curve from which on the replay warns, in ns.
-    /// `None` if the curve is unknown.
+    /// The loader's service curve, and the delay in ns against this curve from which on the replay
+    /// warns. `None` if the curve is unknown.
     pub watched: Option<(RateLatency, u64)>,
     pub pace: Pace,
     /// The player's priority under SCHED_FIFO, 1 to 99. `None` means the normal time-sharing policy.
     pub priority: Option<u8>,
     /// The CPU on which the player runs. `None` leaves the choice to the kernel.
     pub cpu: Option<usize>,
-    /// The length of the player's busy-wait before each item is due, in ns. The player sleeps only until then,
-    /// because a sleep may end late.
+    /// The time in ns for which the player busy-waits before each item is due. It sleeps only until
+    /// then, because a sleep may end late.
     pub spin_ns: u64,
     /// The period of `/clock`, in ns. `None` means that no clock is published.
     pub clock_ns: Option<u64>,
-    /// The time from the full buffer to the first item, in ns.
+    /// The time in ns that the player waits between the full buffer and the first item.
     pub delay_ns: u64,
-    /// The source can be read from another place ([`Source::seek`]), so the user may seek.
+    /// True if the source can be read from another place ([`Source::seek`]). Only then can the user
+    /// seek.
     pub is_seekable: bool,
 }
 
 impl Settings {
-    /// Returns the part of the buffer for the largest item, in bytes.
+    /// Returns the part of the buffer that is for the largest item, in bytes.
     pub fn room(&self) -> usize {
         self.largest_bytes.unwrap_or(self.buffer_bytes / 4)
     }
@@ -72,7 +74,6 @@ pub enum ReplayError {
     Buffer(#[from] BufferError),
     #[error("cannot start a thread: {0}. End other programs, or raise ulimit -u")]
     Spawn(io::Error),
-    /// The player cannot be bound to its CPU.
     #[error(transparent)]
     Thread(#[from] thread::ThreadError),
     #[error("{0} does not report when items are consumed. Leave --as-fast-as-consumed out, or choose another sink")]
@@ -88,21 +89,19 @@ pub struct Played {
     #[serde(flatten)]
     pub figures: Figures,
     pub items: Items,
-    /// The load of the CAN buses, as far as their bitrates are known.
+    /// The load of each CAN bus whose bitrate is known.
     pub buses: Vec<BusFigures>,
-    /// The requests that were sent to services, and their responses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<RequestFigures>,
-    /// The size of the buffer with the reasons for it. `None` if the recording was not measured before.
+    /// The size of the buffer, and the reasons for it. `None` if the recording was not measured
+    /// before the replay.
     pub sizing: Option<Sizing>,
-    /// The performance of the loader, the thread that fills the buffer.
     pub supply: Supply,
     pub machine: Machine,
-    /// The damage in the recording: one sentence for each kind.
     pub damage: Vec<String>,
     /// The reason why the replay failed before the last item. `None` if it did not fail.
     pub failed: Option<String>,
-    /// The user ended the replay before the last item.
+    /// True if the user ended the replay before the last item.
     pub stopped: bool,
 }
 
@@ -112,34 +111,31 @@ pub struct Played {
 pub struct Items {
     pub read: u64,
     pub played: u64,
-    /// The number of items that their sink cannot play, such as packets without a UDP payload.
     pub unsuitable: u64,
-    /// The number of items that were read but skipped, because the user continued at another place.
     pub skipped: u64,
-    /// The number of items that were read but not played, because the replay was ended.
     pub not_played: u64,
     /// The number of items without an outcome. It is 0 unless the program has an error.
     pub lost: u64,
     /// The number of items that were not in the buffer when they were due. They left later.
     pub starved: u64,
-    /// The number of times that an item was offered again to a busy sink.
+    /// The number of times that the player offered an item again to a busy sink.
     pub retries: u64,
 }
 
-/// The machine's resources that the replay got and used.
+/// The machine's resources that the replay used.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Machine {
-    /// The scheduling of the player, as text, with the reason if it differs from the settings.
+    /// A text with the scheduling of the player, and with the reason if it differs from the
+    /// settings.
     pub scheduling: String,
-    /// Whether the replay's memory is locked, as text, with the reason if it is not.
+    /// A text that says whether the replay's memory is locked, with the reason if it is not.
     pub memory: String,
     /// The time from the first item to the last, in ns.
     pub wall_ns: u64,
     pub player_cpu_ns: u64,
     /// The CPU time of the process from the first item to the last, in ns.
     pub process_cpu_ns: u64,
-    /// The largest resident memory of the process so far, in bytes.
     pub peak_memory_bytes: u64,
     pub buffer_bytes: usize,
     /// The number of times that the loader waited because the buffer was full.
@@ -161,7 +157,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Starts to load the recording. The player begins when the buffer is full or the source has ended.
+    /// Starts a replay: loads the recording, and plays it once the buffer is full or the source has
+    /// ended.
     ///
     /// # Errors
     /// Fails if memory or a thread is not available, or if the consumer cannot pace the replay.
@@ -243,7 +240,7 @@ impl Session {
         self.player.is_finished()
     }
 
-    /// Waits until the replay has ended and consumers have received everything.
+    /// Waits until the replay has ended and the consumers have received all items.
     ///
     /// # Errors
     /// Fails if a thread panicked.

@@ -8,12 +8,13 @@ use crate::item::Source;
 use onbeat_time::clock::monotonic_ns;
 use serde::Serialize;
 
-/// The number of items whose times a meter keeps exactly. A meter then takes about 3 MB.
+/// The number of items up to which a meter stores every item's time. A meter then uses about 3 MB.
 const EXACT: usize = 1 << 16;
 const TELL: u64 = 1 << 12;
 
-/// The curves of a recording and its loader, measured by reading the recording once. An item counts
-/// with the bytes that it takes in the buffer.
+/// The curves of a recording and of its loader, measured by reading the recording once. Each item
+/// counts with the number of bytes that it needs in the buffer.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Clone, Debug)]
 pub struct Curves {
     arrival: Arrival,
@@ -22,12 +23,11 @@ pub struct Curves {
     length_ns: u64,
     bytes: u64,
     largest_bytes: u64,
-    /// The streams, gaps and damage of the part that was read.
     pub contents: Contents,
 }
 
-/// Measures a source by reading it to its end, or up to an error, and lists its contents. From time to time,
-/// calls `tell` with the number of items so far.
+/// Reads a source to its end, or until an error. Returns its measured curves and contents. From
+/// time to time, calls `tell` with the number of items so far.
 pub fn measure(source: &mut dyn Source, tell: &mut dyn FnMut(u64)) -> Curves {
     let mut arrival = ArrivalMeter::within(EXACT);
     let mut service = ServiceMeter::within(EXACT);
@@ -69,53 +69,57 @@ pub fn measure(source: &mut dyn Source, tell: &mut dyn FnMut(u64)) -> Curves {
     }
 }
 
-/// The user's requirements on a buffer.
+/// The user's requirements for a playback buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Wish {
-    /// The speed of playback: recorded time per real time. 2.0 plays twice as fast as recorded.
+    /// The speed of playback, in recorded seconds per second. 2.0 plays twice as fast as recorded.
     pub rate: f64,
-    /// The time in ns for which the loader may pause longer than it did when it was measured.
+    /// The time in ns by which the loader's pauses may be longer than they were during the
+    /// measurement.
     pub stall_ns: u64,
-    /// The largest memory that the buffer may take, in bytes.
+    /// The maximum memory of the buffer, in bytes.
     pub memory_bytes: u64,
-    /// The buffer takes all of `memory_bytes`, and keeps a quarter of it for the largest item.
+    /// If true, the buffer uses all of `memory_bytes`, and a quarter of it is for the largest item.
     pub by_hand: bool,
 }
 
-/// The size of a buffer, and the pauses of the loader that it can bridge.
+/// The size of a playback buffer, and the length of the loader's pauses that it can bridge.
 #[allow(missing_docs)]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sizing {
-    /// The smallest buffer that is never empty when an item is due and never overflows, in bytes. `None` if
-    /// the loader is slower than playback and the recording is larger than memory.
+    /// The size of the smallest buffer that is never empty when an item is due and never overflows,
+    /// in bytes. `None` if the loader is slower than playback and the recording is larger than
+    /// memory.
     pub least_bytes: Option<u64>,
-    /// The smallest buffer that suffices if the loader pauses for `stall_asked_ns` longer than when it was
-    /// measured, in bytes.
+    /// The size of the smallest buffer that suffices if the loader's pauses are longer by
+    /// `stall_asked_ns` than during the measurement, in bytes. `None` if no buffer suffices.
     pub wanted_bytes: Option<u64>,
     pub buffer_bytes: u64,
-    /// The user gave the size, and a quarter of it is kept for the largest item.
+    /// True if the user gave the size. A quarter of the buffer is then for the largest item.
     pub by_hand: bool,
-    /// The buffer can hold the whole recording.
     pub holds_all: bool,
-    /// The time in ns for which the user wants the loader to be able to pause longer than measured.
+    /// The time in ns by which the user allows the loader's pauses to be longer than during the
+    /// measurement.
     pub stall_asked_ns: u64,
-    /// The time in ns for which the loader can pause longer than when it was measured, without an empty
-    /// buffer. `None` if this buffer is too small even without a longer pause.
+    /// The time in ns by which the loader's pauses can be longer than during the measurement, so
+    /// that the buffer is never empty. `None` if this buffer is too small even without longer
+    /// pauses.
     pub stall_ns: Option<u64>,
-    /// The longest time from when an item leaves until the loader has replaced it, in ns. `None` if no bound
-    /// is known.
+    /// The longest time from the departure of an item until the loader has replaced it, in ns.
+    /// `None` if no limit is known.
     pub delay_ns: Option<u64>,
-    /// The largest number of items by which playback gets ahead of the loader after the buffer was full. This
-    /// is the pre-load.
+    /// The maximum number of items by which playback gets ahead of the loader once the buffer was
+    /// full. This is the pre-load. `None` if no limit is known.
     pub preload_items: Option<u64>,
     pub largest_bytes: u64,
-    /// The long-term rate of the loader, in bytes per second. An item counts with the bytes that it
-    /// takes in the buffer.
+    /// The long-term rate of the loader, in bytes per second. Each item counts with the number of
+    /// bytes that it needs in the buffer.
     pub loader_bytes_per_s: f64,
-    /// The long-term rate of playback, in bytes per second. An item counts with the bytes that it
-    /// takes in the buffer.
+    /// The long-term rate of playback, in bytes per second. Each item counts with the number of
+    /// bytes that it needs in the buffer.
     pub playback_bytes_per_s: f64,
-    /// The curve against which the loader is checked during playback, or `None` without a bound.
+    /// The service curve with which the player compares the loader during playback. `None` if no
+    /// bound of the loader is known.
     #[serde(skip)]
     pub watched: Option<RateLatency>,
 }
@@ -126,7 +130,8 @@ impl Curves {
         self.items == 0
     }
 
-    /// Returns the size of the buffer that meets the wish, limited by the wish's memory.
+    /// Returns the size of the buffer that meets the user's requirements, limited by
+    /// `wish.memory_bytes`.
     pub fn sizing(&self, wish: &Wish) -> Sizing {
         let arrival = self.arrival.faster(wish.rate);
         let needed = |stall_ns| self.needed(&arrival, wish, stall_ns);
@@ -165,8 +170,8 @@ impl Curves {
         }
     }
 
-    /// Returns the memory and the sizes for a loader that pauses for `stall_ns` longer than measured. Returns
-    /// `None` if the loader is too slow.
+    /// Returns the memory in bytes and the sizes that are needed if the loader's pauses are longer
+    /// by `stall_ns` than during the measurement. Returns `None` if the loader is too slow.
     fn needed(&self, arrival: &Arrival, wish: &Wish, stall_ns: u64) -> Option<(u64, Sizes)> {
         let sizes = size(arrival, &self.service.later(stall_ns)).ok()?;
         let recorded_ns = (sizes.delay_ns as f64 * wish.rate).ceil() as u64;
@@ -192,8 +197,8 @@ fn fastest(bounds: &[RateLatency]) -> f64 {
     rates.fold(0.0, f64::max)
 }
 
-/// Returns the largest number up to `most` that `allows` accepts, to a thousandth of `most`. If `allows`
-/// accepts a number, it must accept all smaller ones too.
+/// Returns the largest number up to `most` that the function `allows` accepts, exact to a
+/// thousandth of `most`. If `allows` accepts a number, it must also accept all smaller numbers.
 fn largest(most: u64, allows: impl Fn(u64) -> bool) -> Option<u64> {
     if allows(most) {
         return Some(most);

@@ -44,7 +44,8 @@ pub struct Offline {
     /// Compare these topics of the first recording only; * stands for any characters
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     topics: Vec<String>,
-    /// Let both recordings begin at once: at the first message of the compared topics
+    /// Shift the recordings so that both begin at the same time: at their first message of the
+    /// compared topics
     #[arg(long)]
     align: bool,
     #[command(flatten)]
@@ -54,7 +55,7 @@ pub struct Offline {
     json: bool,
 }
 
-/// A comparison that is prepared: the replay whose outputs are compared has not begun.
+/// A comparison whose options are checked, before the replay whose outputs are compared begins.
 pub struct Prepared {
     watched: Vec<Watched>,
     rules: Rules,
@@ -66,7 +67,8 @@ pub struct Running {
     rules: Rules,
 }
 
-/// Checks the options, and looks up what to observe. Returns `None` if nothing is to be compared.
+/// Checks the options of a comparison, and finds out which topics to observe. Returns `None` if the
+/// user wants no comparison.
 pub fn prepare(args: &Args) -> Result<Option<Prepared>, CliError> {
     let live = &args.compare;
     if live.topics.is_empty() {
@@ -84,7 +86,7 @@ pub fn prepare(args: &Args) -> Result<Option<Prepared>, CliError> {
     }
     if args.rate() != Some(1.0) && !live.judge.max_shift.is_empty() {
         return Err(CliError::Usage(
-            "--max-shift needs the recorded rate: at another one, a device's own time does not scale. Leave --rate, --as-fast-as-consumed or --max-shift out".into(),
+            "--max-shift needs the recorded rate, because a device's processing time does not change with the rate. Leave --rate, --as-fast-as-consumed or --max-shift out".into(),
         ));
     }
     let chain = expected(args)?;
@@ -276,7 +278,7 @@ pub fn run(args: &Offline) -> Result<ExitStatus, CliError> {
         && compared.topics.iter().all(|t| t.paired == 0)
     {
         return Err(failed(format!(
-            "no messages of the two recordings belong together: the compared topics begin at {} and {}. For recordings of different times, add --align",
+            "no message of one recording matches a message of the other: the compared topics begin at {} and {}. For recordings of different times, add --align",
             instant(begins[0]),
             instant(begins[1]),
         )));
@@ -388,7 +390,7 @@ fn sentences(topic: &TopicFindings) -> Vec<String> {
         let what = what.replace("the times are within their limits", "times");
         match verdict {
             Verdict::Equal => {}
-            Verdict::NotKnown => said.push(format!("{what}, but not for sure: {why}")),
+            Verdict::NotKnown => said.push(format!("{what}, but this is not certain: {why}")),
             Verdict::Different => said.push(format!("{what}: {why}")),
         }
     }

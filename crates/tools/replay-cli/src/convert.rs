@@ -31,7 +31,7 @@ The ending of the output's name gives the format: .log is a candump log, .asc an
 Vector's tools, .mcap and .pcapng. Otherwise give --to. MCAP files and bags hold messages of ROS 2,
 candump and ASC logs hold CAN frames, BLF logs and pcapng files CAN frames and packets.
 
-convert reads the recordings twice. Before it writes, it prints what the format cannot hold. It
+convert reads the recordings twice. Before it writes, it prints what the format cannot store. It
 writes under a temporary name, and renames the output when it is complete.
 
 Exit codes: 0 written; 1 failed; 2 wrong command line; 3 nothing to write; 5 nothing was written,
@@ -47,12 +47,12 @@ pub struct Args {
     /// Format of the output, if the ending of its name does not give it
     #[arg(long, value_name = "FORMAT", value_parser = parse_target)]
     to: Option<Target>,
-    /// Let recordings of different times all begin at once
+    /// Shift recordings of different times so that all begin at the same time
     #[arg(long)]
     align: bool,
     #[command(flatten)]
     selection: Selection,
-    /// Write nothing if something would be lost: exit code 5
+    /// If data would be lost, write nothing and exit with code 5
     #[arg(long)]
     strict: bool,
     /// Replace an existing file
@@ -111,7 +111,7 @@ impl Args {
     }
 }
 
-/// Fails if the output is one of the recordings that are read, or if it exists and may not be replaced.
+/// Fails if the output is one of the input recordings, or if it exists and may not be replaced.
 fn check_output(args: &Args, target: Target) -> Result<(), CliError> {
     let shown = args.output.display();
     if args.is_pipe() {
@@ -160,7 +160,7 @@ fn exists(args: &Args, target: Target) -> CliError {
 struct Summary<'p> {
     output: &'p Path,
     format: &'static str,
-    /// False if nothing was written, for example because of --strict.
+    /// False if no output was written, for example because of `--strict`.
     written: bool,
     items: u64,
     first_ns: Option<i64>,
@@ -173,13 +173,13 @@ struct Summary<'p> {
 #[derive(Serialize)]
 struct StreamSummary<'p> {
     name: &'p str,
-    /// The name or the number of the stream in the output.
     written_as: &'p str,
     items: u64,
 }
 
-/// Returns a function that shows the number of items in the progress line. It shows nothing in the first
-/// two seconds, and then at most two numbers per second. It returns false after an interrupt.
+/// Returns a function that shows the number of items in the progress line. The function shows
+/// nothing in the first two seconds, then at most two numbers per second. It returns false after an
+/// interrupt.
 fn progress(what: &'static str, of: Option<u64>) -> impl FnMut(u64) -> bool {
     let mut line = LiveLine::new();
     let (started, mut shown) = (Instant::now(), Instant::now());

@@ -39,7 +39,8 @@ pub struct Ids {
 }
 
 impl Ids {
-    /// Parses the values. A name of the database has priority over a hexadecimal number.
+    /// Parses the values of `--ids`. If a value is a name in the database, it is not taken for a
+    /// hexadecimal number.
     pub fn parse(words: &[String], database: &Database) -> Result<Ids, String> {
         let mut ids = Ids::default();
         for word in words {

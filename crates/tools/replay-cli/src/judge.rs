@@ -24,10 +24,10 @@ pub struct Live {
         help_heading = "Comparing"
     )]
     pub topics: Vec<String>,
-    /// Compare with this recording, for example one that --observed wrote
+    /// Compare with this recording instead, for example with one that --observed wrote
     #[arg(long, value_name = "FILE", help_heading = "Comparing")]
     pub expect: Option<PathBuf>,
-    /// Keep what was observed, as MCAP on the recording's axis of time
+    /// Store the observed messages in this MCAP file, with times of the recording
     #[arg(long, value_name = "FILE", help_heading = "Comparing")]
     pub observed: Option<PathBuf>,
     #[command(flatten)]
@@ -37,9 +37,9 @@ pub struct Live {
 /// The options that decide what counts as a difference.
 #[derive(clap::Args)]
 pub struct Judge {
-    /// Allow floating-point fields to be off: by a share of the recorded value (1%), or by a number in
-    /// the field's unit (0.05). FIELD=LIMIT and TOPIC:FIELD=LIMIT are about these fields only, also
-    /// integers and times (header.stamp=2ms)
+    /// Allow floating-point fields to deviate by a share of the recorded value (1%), or by a number
+    /// in the field's unit (0.05). FIELD=LIMIT and TOPIC:FIELD=LIMIT apply only to these fields,
+    /// which may also be integers or times (header.stamp=2ms)
     #[arg(
         long,
         value_name = "LIMIT,...",
@@ -55,12 +55,13 @@ pub struct Judge {
         help_heading = "Comparing"
     )]
     ignore: Vec<Field>,
-    /// Allow messages to come earlier or later by at most this: TIME or max=TIME for all, p50=TIME for
-    /// the median, p99=TIME for all but 1 %. Without it, the shift is reported and not judged
+    /// Allow messages to come earlier or later by a limit: TIME or max=TIME for all messages,
+    /// p50=TIME for the median, p99=TIME for all but 1 %. Without this option, the shift is
+    /// reported and not judged
     #[arg(long, value_name = "TIME,...", value_delimiter = ',', value_parser = parse_shift, help_heading = "Comparing")]
     pub max_shift: Vec<ShiftLimit>,
-    /// Judge the median shift of TOPIC by what it has beyond that of ORIGIN, the compared topic that
-    /// TOPIC is made from
+    /// Judge the difference between the median shifts of TOPIC and of ORIGIN, the compared topic
+    /// from which the application makes TOPIC
     #[arg(
         long,
         value_name = "TOPIC=ORIGIN,...",
@@ -69,7 +70,7 @@ pub struct Judge {
         help_heading = "Comparing"
     )]
     follows: Vec<(String, String)>,
-    /// Longest time between a recorded message and the one that answers to it
+    /// Longest time between a recorded message and the observed message that matches it
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "2s", help_heading = "Comparing")]
     pub within: Duration,
     /// Write the result as JUnit XML, for build servers
@@ -127,7 +128,7 @@ impl Judge {
     }
 }
 
-/// Formats a recorded time since the begin.
+/// Formats a recorded time since the begin of the recording, in seconds.
 pub fn seconds(ns: i64) -> String {
     format!("{:.3} s", ns as f64 / 1e9)
 }

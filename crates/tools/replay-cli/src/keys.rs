@@ -9,14 +9,14 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-/// The signals that came, as bits.
+/// The signals that the process has received. Each bit is one signal.
 static CAME: AtomicU64 = AtomicU64::new(0);
 static TERMINAL: OnceLock<Terminal> = OnceLock::new();
 static IS_CHANGED: AtomicBool = AtomicBool::new(false);
 
 const ENDING: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
-/// The settings of the terminal: those that it had before, and those for keys.
+/// The terminal's settings before the replay, and its settings for reading single keys.
 struct Terminal {
     before: libc::termios,
     keys: libc::termios,
@@ -32,7 +32,7 @@ extern "C" fn note(signal: libc::c_int) {
     INTERRUPTED.store(true, Relaxed);
 }
 
-/// Restores the terminal, and lets the signal do what it does by default.
+/// Restores the terminal, then performs the default action of the signal.
 extern "C" fn end(signal: libc::c_int) {
     restore();
     handle(signal, libc::SIG_DFL);
@@ -76,7 +76,8 @@ fn restore() {
     }
 }
 
-/// Catches SIGINT, SIGTERM and SIGHUP from now on. The second signal of a kind ends the process.
+/// Catches SIGINT, SIGTERM and SIGHUP from now on. If a signal comes a second time, it ends the
+/// process.
 pub fn catch_signals() {
     for signal in ENDING {
         handle(signal, note as *const () as usize);
@@ -93,8 +94,8 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Returns the terminal of the standard input, or `None` if this process is not in the terminal's
-    /// foreground.
+    /// Returns the terminal of the standard input, or `None` if this process is not in the
+    /// foreground of a terminal.
     pub fn of_terminal() -> Option<Keys> {
         // A background process that changes the terminal would be stopped.
         if !io::stdin().is_terminal() || !is_foreground() {
@@ -119,7 +120,8 @@ impl Keys {
         set(&terminal.keys).then(|| Keys { bytes: Vec::new() })
     }
 
-    /// Waits for a key for `at_most`. Returns `None` if no key with a meaning was pressed.
+    /// Waits for a key, for `at_most` at most. Returns the order that the key stands for. Returns
+    /// `None` if no key with a meaning was pressed.
     pub fn wait(keys: Option<&mut Keys>, at_most: Duration) -> Option<Order> {
         let Some(keys) = keys else {
             std::thread::sleep(at_most);
@@ -165,7 +167,7 @@ impl Drop for Keys {
     }
 }
 
-/// Returns the order of the first key, and the number of bytes of this key.
+/// Returns the order that the first key in `bytes` stands for, and the number of bytes of this key.
 fn parse(bytes: &[u8]) -> (Option<Order>, usize) {
     let by = |by_s| Some(Order::by(by_s));
     match bytes {

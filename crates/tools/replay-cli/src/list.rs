@@ -51,7 +51,7 @@ struct Listed {
     contents: Contents,
 }
 
-/// Lists each recording. Returns the worst exit status of all recordings.
+/// Prints the contents of each recording. Returns the worst exit status of all recordings.
 pub fn run(args: &Args) -> Result<ExitStatus, CliError> {
     let database = match args.dbc.is_empty() {
         true => None,
@@ -274,7 +274,8 @@ fn sentences(contents: &Contents) -> Vec<String> {
     said
 }
 
-/// Returns a sentence about the recorded requests of a service, or `None` if there are none.
+/// Returns a sentence about the recorded requests of a service, or `None` if no requests were
+/// recorded.
 fn requests(kind: &str, recorded: &Recorded) -> Option<String> {
     let mut said = Vec::new();
     let service = &recorded.service;
@@ -296,8 +297,8 @@ fn requests(kind: &str, recorded: &Recorded) -> Option<String> {
     (!said.is_empty()).then(|| format!("requests to {service}: {}", said.join("; ")))
 }
 
-/// Returns a sentence about the gaps that look like steps of the recorder's clock, or `None` without such
-/// gaps.
+/// Returns a sentence about gaps that look like steps of the recorder's clock, or `None` if the
+/// list is empty.
 pub fn step(steps: &[Gap]) -> Option<String> {
     let first = steps.first()?;
     let others = match steps.len() {
@@ -305,7 +306,7 @@ pub fn step(steps: &[Gap]) -> Option<String> {
         n => format!(", and {} more", n - 1),
     };
     Some(format!(
-        "the clock steps by {} after {}{others}: replay waits that long, unless --max-gap 1s shortens it",
+        "the recorder's clock steps by {} after {}{others}. A replay waits for this time, unless --max-gap 1s shortens it",
         length(first.length_ns),
         instant(first.at_ns),
     ))

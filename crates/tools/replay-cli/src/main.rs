@@ -68,7 +68,8 @@ enum Words {
     Import(import::Args),
 }
 
-/// Gives up all capabilities. `replay` keeps those for real-time scheduling, locked memory and raw packets.
+/// Drops all capabilities of the process. The command `replay` keeps those for real-time
+/// scheduling, locked memory and raw packets.
 fn confine(command: &str) -> io::Result<()> {
     let kept: &[Capability] = match command {
         "replay" => &[
@@ -209,7 +210,7 @@ impl Done {
     }
 }
 
-/// Opens the sinks. Loads ROS 2 only if a stream is published there.
+/// Opens the sinks of the targets. Loads ROS 2 only if a stream goes to a ROS 2 topic.
 fn outputs(args: &Args, streams: &[Stream], targets: &[Target]) -> Result<Outputs, CliError> {
     let clock = args.clock_ns().map(|_| StreamId(streams.len() as u32));
     if clock.is_some() && streams.iter().any(|s| s.name == "/clock") {
@@ -261,7 +262,8 @@ fn outputs(args: &Args, streams: &[Stream], targets: &[Target]) -> Result<Output
     Ok(outputs)
 }
 
-/// Returns a function that opens the recordings on one axis of time, once for each repetition.
+/// Returns a function that opens the recordings as one source. A replay calls it once for each
+/// repetition. If `align` is true, all recordings begin at the same time.
 fn opener(paths: Vec<PathBuf>, align: bool) -> onbeat_replay::chain::Open {
     Box::new(move || {
         let mut opened = Vec::with_capacity(paths.len());
@@ -291,7 +293,7 @@ fn opened_with_progress(path: &Path) -> Result<Box<dyn Source>, SourceError> {
     source
 }
 
-/// Shows the progress until the replay is over. Meanwhile, acts on keys and signals.
+/// Shows the progress until the replay has ended. Meanwhile, reacts to keys and signals.
 fn watch(session: &Session, orders: &Orders) {
     let control = &orders.control;
     let mut line = LiveLine::new();

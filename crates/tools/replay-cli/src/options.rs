@@ -19,10 +19,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 const PRIORITY: u8 = 80;
-/// The default limit of the buffer, in bytes. The help text calls it 64M.
+/// The default limit of the playback buffer, in bytes. The help text calls it 64M.
 const MEMORY: u64 = 64 << 20;
-/// The default of `--stall`: the time for which the loader may pause longer than measured. The help text
-/// calls it 1s.
+/// The default of `--stall`: the time by which the loader's pauses may be longer than measured. The
+/// help text calls it 1s.
 const STALL: Duration = Duration::from_secs(1);
 
 /// Play recorded traffic again: no item is lost, and each item leaves at its recorded time.
@@ -70,7 +70,7 @@ pub struct Args {
     /// Several recordings share one time axis. link:ADDRESS:PORT receives a recording from another host
     #[arg(value_name = "RECORDING", required = true)]
     pub sources: Vec<PathBuf>,
-    /// Let recordings of different times all begin at once
+    /// Shift recordings of different times so that all begin at the same time
     #[arg(long)]
     pub align: bool,
     /// Destination: ros, udp:HOST:PORT, can:INTERFACE or eth:INTERFACE. udp:HOST keeps the recorded ports
@@ -81,8 +81,8 @@ pub struct Args {
     /// Send UDP datagrams that were recorded to PORT to this address
     #[arg(long, value_name = "PORT=HOST:PORT", value_parser = parse_map)]
     pub map: Vec<(u16, String)>,
-    /// Bitrates of CAN interfaces, for the bus load: 500k, 500k/2M with CAN FD, or can0=250k. The default
-    /// is what the kernel reports
+    /// Bitrates of CAN interfaces, for the bus load: 500k, 500k/2M with CAN FD, or can0=250k.
+    /// Without this option, onbeat uses the bitrates that the kernel reports
     #[arg(long, value_name = "[NAME=]RATE[/DATA]", value_parser = parse_bitrate)]
     pub bitrate: Vec<(Option<String>, Speed)>,
     /// Key of the link, the same on both hosts (onbeat link key FILE)
@@ -92,18 +92,21 @@ pub struct Args {
     what: What,
     #[command(flatten)]
     how: How,
-    /// Play nothing: list the recording, and print the buffer that it needs at this --rate
+    /// Play nothing. List the recording, and print the size of the buffer that it needs at this
+    /// --rate
     #[arg(long)]
     pub plan: bool,
-    /// Wait at most this long for a subscriber of each topic, or for the host that plays
+    /// Wait for at most TIME until each topic has a subscriber, or until the host that plays is
+    /// connected
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
     pub wait: Duration,
     #[command(flatten)]
     pub course: Course,
-    /// Fail with exit code 5 if an item left later than this
+    /// Fail with exit code 5 if an item left later than TIME after it was due
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub max_late: Option<Duration>,
-    /// Write figures to FILE.json, a page with a picture to FILE.html, a picture to FILE.svg
+    /// Write the figures to FILE.json, an HTML page with a picture to FILE.html, or the picture to
+    /// FILE.svg
     #[arg(long, value_name = "FILE")]
     report: Vec<PathBuf>,
     #[command(flatten)]
@@ -113,13 +116,13 @@ pub struct Args {
     pub json: bool,
 }
 
-/// The options on the beginning, and on orders while the recording is played.
+/// The options for the beginning of a replay, and for orders during the replay.
 #[derive(clap::Args)]
 pub struct Course {
     /// Begin paused, to step through the recording
     #[arg(long)]
     pub paused: bool,
-    /// Begin this long after the buffer is full
+    /// Begin to play TIME after the buffer is full
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
     delay: Duration,
     /// Take orders (pause, rate, seek ...) as lines of JSON at this Unix socket
@@ -131,21 +134,21 @@ pub struct Course {
 struct What {
     #[command(flatten)]
     selection: Selection,
-    /// Play the recording this many times
+    /// Play the recording N times
     #[arg(long = "loop", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     times: u32,
 }
 
 #[derive(clap::Args)]
 struct How {
-    /// Play this many times as fast as recorded
+    /// Play FACTOR times as fast as recorded
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = parse_factor)]
     rate: f64,
-    /// Ignore recorded times: the next item leaves once the consumer has consumed enough
+    /// Ignore recorded times: the next item leaves as soon as the consumer has consumed enough
     #[arg(long, conflicts_with = "rate", requires = "answer")]
     as_fast_as_consumed: bool,
-    /// Hold a message on IN until the application has answered the one before by a message on OUT.
-    /// For several IN that one message answers together, write A,B=OUT
+    /// Send the next message on IN only when the application has answered the previous one by a
+    /// message on OUT. If one answer is for messages on several topics, write A,B=OUT
     #[arg(long, value_name = "IN,...=OUT", value_parser = parse_answer)]
     answer: Option<Answer>,
     #[command(flatten)]
@@ -156,46 +159,47 @@ struct How {
     /// CPU on which the player runs
     #[arg(long, value_name = "CPU")]
     cpu: Option<usize>,
-    /// Publish recorded time on /clock, this many times a second
+    /// Publish the recorded time on /clock, HZ times a second
     #[arg(long, value_name = "HZ", num_args = 0..=1, default_missing_value = "100", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     clock: Option<u32>,
-    /// Send the recorded requests of services and actions to their servers, instead of publishing their
-    /// events: those that servers recorded, or those that clients recorded. The default decides for each
-    /// service
+    /// Send the recorded requests of services and actions to their servers, instead of publishing
+    /// their service events. Sends the requests that servers recorded, or those that clients
+    /// recorded. Without a value, onbeat decides for each service
     #[arg(long, value_name = "server|client", num_args = 0..=1, require_equals = true, default_missing_value = "auto", value_parser = parse_requests)]
     requests: Option<Requests>,
-    /// QoS of publishers, in the form of rosbag2's overrides: settings that the file leaves out stay as
-    /// recorded
+    /// File with the QoS of publishers, in the form of rosbag2's overrides. Settings that are not
+    /// in the file stay as recorded
     #[arg(long, value_name = "FILE")]
     qos: Option<PathBuf>,
-    /// Busy-wait this long before each item: items are less late, at the cost of CPU time
+    /// Busy-wait for TIME before each item: items are less late, at the cost of CPU time
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_duration)]
     spin: Duration,
 }
 
 #[derive(clap::Args)]
 struct BufferArgs {
-    /// Limit of the memory of the playback buffer. The buffer takes what the recording needs, up to
-    /// this limit
+    /// Maximum memory of the playback buffer. The buffer uses only the memory that the recording
+    /// needs
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = parse_size)]
     memory: u64,
-    /// Memory of the playback buffer, instead of a measured size; a quarter of it is kept for the
+    /// Memory of the playback buffer, instead of a measured size. A quarter of it is for the
     /// largest item
     #[arg(long, value_name = "SIZE", value_parser = parse_size, conflicts_with = "memory")]
     buffer: Option<u64>,
-    /// Size the buffer for a loader that stands still for this much longer than measured
+    /// Size the buffer so that the loader may pause for this much longer than measured
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "1s")]
     stall: Duration,
-    /// Play at once, without measuring the recording first: the buffer takes all its memory, and no
-    /// warning precedes late items
+    /// Play at once, without measuring the recording first. The buffer then uses all its memory,
+    /// and onbeat does not warn before items are late
     #[arg(long, conflicts_with = "plan")]
     unmeasured: bool,
 }
 
-/// The recorded requests to send.
+/// Which of the recorded requests to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Requests {
-    /// Each request once, from the server if it recorded requests, and otherwise from clients.
+    /// Each request once: the requests of the server if it recorded any, otherwise those of the
+    /// clients.
     Each,
     Of(Sides),
 }
@@ -280,7 +284,7 @@ impl Args {
         })
     }
 
-    /// Returns whether an option says how items are played on this host.
+    /// Returns true if the user gave an option for playing on this host.
     pub fn says_how(&self) -> bool {
         let (how, buffer) = (&self.how, &self.how.buffer);
         let paced = how.rate != 1.0 || how.as_fast_as_consumed || how.clock.is_some();
@@ -313,7 +317,7 @@ impl Args {
         })
     }
 
-    /// Returns the selection of the recorded messages that the device's outputs are compared with.
+    /// Returns the selection of the recorded messages with which the device's outputs are compared.
     pub fn choice_compared(&self) -> Result<Choice, CliError> {
         Ok(Choice {
             only: self.compare.topics.clone(),
@@ -326,11 +330,11 @@ impl Args {
         })
     }
 
-    /// Returns the reason why the user cannot play from another place, or `None` if that is possible.
+    /// Returns the reason why the user cannot seek, or `None` if seeking is possible.
     pub fn no_seek(&self) -> Option<&'static str> {
         match () {
             _ if source_of(&self.sources).is_some() => {
-                Some("a recording that comes over a link comes once, in its order")
+                Some("a recording that comes over a link can be played only once, in its order")
             }
             _ if !self.compare.topics.is_empty() => {
                 Some("--compare needs the recording in its order")
@@ -345,12 +349,14 @@ impl Args {
             _ if self.how.as_fast_as_consumed => {
                 Some("with --as-fast-as-consumed, the consumer sets the pace")
             }
-            _ if !self.compare.topics.is_empty() => Some("--compare needs one rate"),
+            _ if !self.compare.topics.is_empty() => {
+                Some("--compare needs the same rate during the whole replay")
+            }
             _ => None,
         }
     }
 
-    /// Returns the rate of recorded times, or `None` if they are ignored.
+    /// Returns the rate of playback, or `None` if the replay ignores recorded times.
     pub fn rate(&self) -> Option<f64> {
         (!self.how.as_fast_as_consumed).then_some(self.how.rate)
     }
@@ -383,13 +389,14 @@ impl Args {
         })
     }
 
-    /// Returns whether the first reading decides for each service which side's requests are sent.
+    /// Returns true if the first reading of the recording decides, for each service, whose requests
+    /// are sent: those of the server or those of the clients.
     pub fn takes_each_request_once(&self) -> bool {
         self.how.requests == Some(Requests::Each)
     }
 
-    /// Returns the selection to measure. It has two repetitions at most, because all transitions between
-    /// repetitions are equal.
+    /// Returns the selection that onbeat measures before the replay. It has two repetitions at
+    /// most, because all transitions between repetitions are equal.
     pub fn choice_measured(&self) -> Result<Choice, CliError> {
         let choice = self.choice()?;
         Ok(Choice {
@@ -410,8 +417,8 @@ impl Args {
         self.how.buffer.buffer.is_some()
     }
 
-    /// Returns the requirements on the buffer, or `None` if nothing is to be measured or recorded times are
-    /// ignored.
+    /// Returns the requirements for the buffer. Returns `None` if the recording is not measured, or
+    /// if the replay ignores recorded times.
     pub fn wish(&self) -> Option<Wish> {
         let how = &self.how;
         let comes = source_of(&self.sources).is_some();

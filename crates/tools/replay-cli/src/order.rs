@@ -12,9 +12,9 @@ const MOST_STEPS: u32 = 1_000_000;
 pub enum Order {
     Pause {},
     Continue {},
-    /// Pauses, or continues if the replay is paused.
+    /// Pauses the replay, or continues it if it is paused.
     Toggle {},
-    /// Plays the next items and pauses behind them.
+    /// Plays the next `items` items, then pauses.
     Step {
         #[serde(default = "one")]
         items: u32,
@@ -24,7 +24,8 @@ pub enum Order {
     },
     Faster {},
     Slower {},
-    /// Continues at a time since the first item, or that much later or earlier than now.
+    /// Continues at another recorded time: at `to_s` seconds since the first item, or `by_s`
+    /// seconds later or earlier than now.
     Seek {
         #[serde(default)]
         to_s: Option<f64>,
@@ -48,13 +49,13 @@ impl Order {
     }
 }
 
-/// Carries out orders. It only sets atomic values that the player reads.
+/// Carries out orders to a running replay. It only sets atomic values, which the player reads.
 #[derive(Clone)]
 pub struct Orders {
     pub control: Arc<Control>,
-    /// The reason why the rate cannot be changed.
+    /// The reason why the rate cannot be changed. `None` if it can.
     pub no_rate: Option<&'static str>,
-    /// The reason why the recording cannot be played from another place.
+    /// The reason why the user cannot seek. `None` if seeking is possible.
     pub no_seek: Option<&'static str>,
 }
 
@@ -116,7 +117,7 @@ impl Orders {
     }
 }
 
-/// Returns the next rate of the series 0.1, 0.2, 0.5, 1, 2, 5, 10.
+/// Returns the next higher or lower rate of the series 0.1, 0.2, 0.5, 1, 2, 5, 10.
 fn next_rate(rate: f64, is_faster: bool) -> f64 {
     let steps = (-6..=6).flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * 10f64.powi(power)));
     let mut steps = steps.filter(|step| (1e-6..=1e6).contains(step));
@@ -132,15 +133,14 @@ fn next_rate(rate: f64, is_faster: bool) -> f64 {
 pub struct Shown {
     began: bool,
     paused: bool,
-    /// The player has not yet reached the place that the user chose.
+    /// True while the player has not yet reached the place to which the user has sought.
     seeks: bool,
-    /// The rate: recorded seconds per second. `None` if the consumer sets the pace.
+    /// The rate in recorded seconds per second. `None` if the consumer sets the pace.
     rate: Option<f64>,
-    /// The recorded time since the first item, in seconds.
     position_s: f64,
     /// The recorded time between the current item and the latest item in the buffer, in seconds.
     ahead_s: f64,
-    /// The share of the buffer that is full.
+    /// The share of the playback buffer that is full, from 0 to 1.
     fill: f64,
     read: u64,
     played: u64,

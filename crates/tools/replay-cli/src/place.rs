@@ -6,12 +6,13 @@ use std::str::FromStr;
 
 pub const WORD: &str = "link:";
 
-/// Returns the address in a text `link:ADDRESS`, which names another host, or `None` for another text.
+/// Returns the address in a text of the form `link:ADDRESS`, which names another host. Returns
+/// `None` for any other text.
 fn address_of(place: &str) -> Option<&str> {
     place.strip_prefix(WORD)
 }
 
-/// Returns the address of the host that sends the recording, if the recording comes over a link.
+/// Returns the address of the host that sends the recording, or `None` if the recording is a file.
 pub fn source_of(paths: &[impl AsRef<Path>]) -> Option<&str> {
     let texts = paths.iter().filter_map(|p| p.as_ref().to_str());
     texts.into_iter().find_map(address_of)

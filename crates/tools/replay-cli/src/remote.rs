@@ -73,8 +73,8 @@ fn key(args: &Args) -> Result<Key, CliError> {
     Key::read_file(path).map_err(failed)
 }
 
-/// Opens the recording that another host sends. Waits until the sender has connected and listed its
-/// streams. An item has at most `most` bytes.
+/// Opens the recording that another host sends. Waits until the sender has connected and sent its
+/// list of streams. An item may have at most `most` bytes.
 pub fn receiver(
     args: &Args,
     at: &str,
@@ -83,7 +83,7 @@ pub fn receiver(
 ) -> Result<Open, CliError> {
     let refused = |what: &str| {
         Err(CliError::Usage(format!(
-            "{what}: a recording that comes over a link comes once. Give this option to the side that sends"
+            "{what}: a recording that comes over a link can be read only once. Give this option on the sending side"
         )))
     };
     match () {
@@ -104,7 +104,7 @@ pub fn receiver(
         Some(remote) => Ok(Box::new(remote) as Box<dyn Source>),
         None => Err(onbeat_replay::item::SourceError {
             file: name.clone(),
-            fault: "it comes once".into(),
+            fault: "a recording that comes over a link can be read only once".into(),
         }),
     }))
 }

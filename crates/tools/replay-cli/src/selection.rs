@@ -9,14 +9,14 @@ use std::time::Duration;
 
 #[derive(clap::Args)]
 pub struct Selection {
-    /// Take these streams only; * stands for any characters
+    /// Use only these streams; * stands for any characters
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     topics: Vec<String>,
     /// Leave these streams out; * stands for any characters
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     exclude: Vec<String>,
-    /// Take CAN frames with these hexadecimal identifiers only, or with these names in --dbc; * stands
-    /// for any characters
+    /// Use only CAN frames with these hexadecimal identifiers, or with these names in --dbc; *
+    /// stands for any characters
     #[arg(long, value_name = "ID,FROM-TO,NAME,...", value_delimiter = ',')]
     ids: Vec<String>,
     /// DBC file with the names of CAN messages
@@ -31,16 +31,16 @@ pub struct Selection {
     /// Give CAN channel N of a log (stream canN) the name NAME
     #[arg(long, value_name = "N:=NAME", value_parser = parse_channel)]
     channel: Vec<(String, String)>,
-    /// Skip this much recorded time at the beginning
+    /// Skip the first TIME of the recording
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
     pub start: Duration,
-    /// End this long after the beginning of the recording
+    /// End when TIME has passed since the beginning of the recording
     #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "duration")]
     until: Option<Duration>,
-    /// End this long after --start
+    /// End when TIME has passed since --start
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     duration: Option<Duration>,
-    /// Shorten longer times without an item to this, for example steps of the recorder's clock
+    /// Shorten gaps without an item to TIME, for example steps of the recorder's clock
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     max_gap: Option<Duration>,
 }
@@ -73,7 +73,7 @@ fn ns(time: Duration) -> i64 {
 }
 
 impl Selection {
-    /// Returns what is selected. Reads the DBC files.
+    /// Returns the selection that the options describe. Reads the DBC files.
     pub fn choice(&self) -> Result<Choice, CliError> {
         let end = match (self.until, self.duration) {
             (Some(until), _) => Some(until),

@@ -104,7 +104,7 @@ fn requests(figures: &[RequestFigures]) -> Table {
     table
 }
 
-/// Returns the sentences on requests that were not sent, and on wrong responses.
+/// Returns sentences about requests that were not sent, and about faulty responses.
 fn request_notes(figures: &RequestFigures) -> Vec<String> {
     let mut notes = Vec::new();
     for (n, what) in [

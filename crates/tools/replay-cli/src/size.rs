@@ -26,8 +26,9 @@ pub struct Measured {
     pub buses: Vec<BusFigures>,
 }
 
-/// Measures the recording, sizes the buffer, and computes the load of CAN buses. `targets` has the target of
-/// each stream. Returns `None` if the recording is empty or is not to be measured.
+/// Measures the recording, determines the size of the buffer, and computes the load of CAN buses.
+/// `targets` contains the target of each stream. Returns `None` if the recording is empty, or if
+/// the user does not want it to be measured.
 pub fn of(
     args: &Args,
     targets: &[Target],
@@ -92,7 +93,7 @@ fn megabytes(bytes: u64) -> String {
     format!("{:.1} MB", bytes as f64 / 1e6)
 }
 
-/// Warns of the problems that the playback will have, before anything is played.
+/// Warns the user of the problems that the playback will have. Called before playback begins.
 pub fn tell(measured: &Measured) {
     let sizing = &measured.sizing;
     for bus in &measured.buses {
@@ -112,7 +113,8 @@ pub fn tell(measured: &Measured) {
     }
 }
 
-/// Returns a sentence on what happens because the buffer is too small, and on the way out.
+/// Returns a sentence that says what happens because the buffer is too small, and what the user can
+/// do.
 fn shortage(sizing: &Sizing) -> String {
     let option = match sizing.by_hand {
         true => "--buffer",
@@ -123,7 +125,7 @@ fn shortage(sizing: &Sizing) -> String {
     let least = sizing.least_bytes.map(megabytes);
     match (sizing.stall_ns, least, sizing.wanted_bytes.map(megabytes)) {
         (Some(stall_ns), _, wanted) => format!(
-            "with a buffer of {have} the loader may stand still for {} longer than measured, not for {asked} (--stall){}",
+            "with a buffer of {have}, the loader may pause for {} longer than measured, and not for {asked} (--stall){}",
             duration(stall_ns as f64),
             wanted.map_or(String::new(), |w| format!(". For that, give {option} {w}")),
         ),
@@ -132,14 +134,15 @@ fn shortage(sizing: &Sizing) -> String {
             wanted.map_or(String::new(), |w| format!(", and {w} with --stall {asked}")),
         ),
         (None, None, _) => format!(
-            "the loader brings {:.1} MB/s and playback takes {:.1} MB/s: items will be late. Play more slowly, or give memory for the whole recording",
+            "the loader delivers {:.1} MB/s and playback needs {:.1} MB/s, so items will be late. Play more slowly, or give memory for the whole recording",
             sizing.loader_bytes_per_s / 1e6,
             sizing.playback_bytes_per_s / 1e6,
         ),
     }
 }
 
-/// Returns a sentence on the size of the buffer, and on the pauses of the loader that the buffer can bridge.
+/// Returns a sentence about the size of the buffer, and about the pauses of the loader that it can
+/// bridge.
 pub fn sentence(sizing: &Sizing) -> String {
     let have = megabytes(sizing.buffer_bytes);
     let stall = duration(sizing.stall_asked_ns as f64);
@@ -153,13 +156,13 @@ pub fn sentence(sizing: &Sizing) -> String {
     let delay = sizing.delay_ns.map_or("-".into(), |ns| duration(ns as f64));
     let least = sizing.least_bytes.map_or("-".into(), megabytes);
     format!(
-        "buffer of {have}: never empty, even if the loader stands still for {stall} longer than measured ({least} would suffice without that); pre-load {preload} items, loader at most {delay} behind"
+        "buffer of {have}: never empty, even if the loader pauses for {stall} longer than measured ({least} would suffice without longer pauses); pre-load {preload} items, loader at most {delay} behind"
     )
 }
 
 pub fn warning(state: &State) -> String {
     format!(
-        "onbeat: the loader is {} later than measured; the buffer still holds {} of recorded time",
+        "onbeat: the loader is {} later than measured; the buffer still contains {} of recorded time",
         duration(state.behind_ns as f64),
         duration(state.ahead_ns.max(0) as f64),
     )
@@ -190,7 +193,7 @@ pub fn show(measured: Option<&Measured>, json: bool) -> Result<ExitStatus, CliEr
         false => {
             list::table(&mut out, recording)?;
             let rates = format!(
-                "playback takes {:.1} MB/s in the long run, the loader brings up to {:.1} MB/s (in bytes of the buffer)",
+                "playback needs {:.1} MB/s in the long run, the loader delivers up to {:.1} MB/s (in bytes of the buffer)",
                 sizing.playback_bytes_per_s / 1e6,
                 sizing.loader_bytes_per_s / 1e6,
             );

@@ -20,14 +20,16 @@ use std::time::Duration;
 
 const MOST_CLIENTS: usize = 16;
 const LONGEST_LINE: usize = 4096;
-/// The number of bytes of unread replies at which onbeat stops carrying out the orders of a client, until the
-/// client has read.
+/// The number of bytes of unread replies at which onbeat stops carrying out a client's orders. It
+/// goes on when the client has read replies.
 const MOST_UNREAD: usize = 64 << 10;
-/// The pause between two rounds. In a round, each client sends at most 4 KiB.
+/// The pause between two rounds of reading. In a round, onbeat reads at most 4 KiB from each
+/// client.
 const PAUSE: Duration = Duration::from_millis(5);
 const LOOK_MS: libc::c_int = 100;
 
-/// A socket that takes orders. Dropping this value closes and removes it.
+/// A socket at which a replay receives orders. Dropping this value closes the socket and removes
+/// its file.
 pub struct Socket {
     path: PathBuf,
     is_over: Arc<AtomicBool>,
@@ -35,7 +37,8 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Listens at `path`. Only this user can connect. A socket that an earlier replay left is replaced.
+    /// Listens for orders at `path`. Only the user of this process can connect. Replaces a socket
+    /// that an earlier replay left.
     pub fn listen(path: &Path, orders: Orders) -> Result<Socket, CliError> {
         let failed = |fault: &dyn std::fmt::Display| {
             let path = one_line(&path.display().to_string());
@@ -100,9 +103,9 @@ struct Client {
     stream: UnixStream,
     input: Vec<u8>,
     output: Vec<u8>,
-    /// The rest of a line that is too long is skipped.
+    /// True while the rest of a line that is too long is skipped.
     skips: bool,
-    /// The round in which the client sent something last.
+    /// The number of the round in which the client last sent something.
     active: u64,
 }
 
@@ -144,7 +147,8 @@ impl Server {
         unsafe { libc::poll(entries.as_mut_ptr(), count, LOOK_MS) };
     }
 
-    /// Accepts one connection. If there are too many, closes the one that has been silent longest.
+    /// Accepts one connection. If there are too many, closes the one that has been silent for the
+    /// longest time.
     fn accept(&mut self) {
         let Ok((stream, _)) = self.listener.accept() else {
             return;
@@ -173,7 +177,8 @@ impl Client {
         self.output.len() < MOST_UNREAD
     }
 
-    /// Carries out what the client sent, and sends replies, without waiting. Fails if the client has gone.
+    /// Carries out the orders that the client sent, and sends replies, without waiting. Fails if
+    /// the client has closed its connection.
     fn serve(&mut self, orders: &Orders, turn: u64) -> io::Result<()> {
         if self.takes_orders() {
             let mut bytes = [0; LONGEST_LINE];
@@ -285,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_of_a_client_are_carried_out_beside_hostile_clients() {
+    fn orders_of_a_client_are_carried_out_although_others_are_hostile() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("control");
         let orders = orders();

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-/// Writes an MCAP file with `n` messages of `std_msgs/msg/Float64` on /x, 10 ms apart.
+/// Writes an MCAP file with messages of `std_msgs/msg/Float64` on /x, 10 ms apart. Message number
+/// `i` of `n` has the value `value(i)`, and is missing if that is `None`.
 fn mcap(path: &Path, n: u64, begin_ns: u64, value: impl Fn(u64) -> Option<f64>) {
     let text = |text: &str| [&(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat();
     let record =

@@ -43,10 +43,10 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Only a player needs real-time scheduling, locked memory and raw packets: a command that reads files of
-/// strangers has given these rights up.
+/// The player needs real-time scheduling, locked memory and raw packets. A command that reads files
+/// of unknown origin does not need them, and has dropped these capabilities.
 #[test]
-fn a_conversion_of_root_keeps_no_rights_of_the_player() {
+fn a_conversion_as_root_drops_the_capabilities_of_the_player() {
     const OF_THE_PLAYER: u64 = 1 << 13 | 1 << 14 | 1 << 23;
     let rights = |pid: &str| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a status");
@@ -137,7 +137,7 @@ fn losses_are_reported_first_and_refused_by_strict() {
     let (code, _, said) = convert(&dir, &["can.log", "-o", "can.mcap"]);
     assert_eq!(code, Some(3), "{said}");
     assert!(
-        said.contains("messages of ROS 2 only") && said.contains("nothing to write"),
+        said.contains("only messages of ROS 2") && said.contains("nothing to write"),
         "{said}"
     );
     assert_eq!(names(dir.path()), ["can.log", "own.asc", "own.log"]);

@@ -102,7 +102,7 @@ fn a_program_controls_a_replay_over_its_socket() {
 }
 
 #[test]
-fn replay_options_of_the_other_side_are_refused_with_a_hint() {
+fn replay_options_for_the_other_end_of_a_link_are_refused_with_a_hint() {
     let dir = directory(1);
     let send = [
         "replay",
@@ -156,7 +156,7 @@ fn replay_options_of_the_other_side_are_refused_with_a_hint() {
         ),
         (
             &["replay", "link:127.0.0.1:0", "--key", "key", "--loop", "2"],
-            "comes once",
+            "can be read only once",
         ),
         (
             &[

@@ -18,6 +18,7 @@ use std::time::Duration;
 pub use threads::{Destination, SeenThread, Started};
 
 /// The report of a dry run: what a shaping session would change, and its risks.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Default)]
 pub struct DryRun {
     /// The plan's servers, with the slots in which their gates open.
@@ -25,17 +26,16 @@ pub struct DryRun {
     /// The threads of the application that would be changed. Empty if no application of the plan
     /// runs.
     pub threads: Vec<SeenThread>,
-    /// The number of threads in the same processes that a session would not change.
+    /// The number of threads in the application's processes that a session would not change.
     pub untouched: usize,
-    /// The callbacks outside of the plan that run on threads behind a gate.
+    /// The callbacks outside of the plan that share a thread with a gated callback, and would
+    /// therefore run only in slots.
     pub sharing: Vec<Unplanned>,
-    /// The processes that the application's threads have started.
     pub started: Vec<Started>,
     /// The callbacks that the plan requires and that did not run.
     pub missing: Vec<String>,
-    /// The risks of shaping the application, one sentence each.
     pub risks: Vec<String>,
-    /// The settings of the machine that a session would check first.
+    /// The machine's settings that matter to shaping, each with its grade.
     pub preflight: Vec<Line>,
     /// The reason why the dry run did not record the application. `None` if it did.
     pub not_looked: Option<String>,
@@ -46,9 +46,9 @@ pub struct DryRun {
 ///
 /// # Errors
 ///
-/// Returns a [`ShapeError`] if the caller has only file capabilities and must not shape, or if an
-/// option names a process that does not exist. If this machine cannot record, the report says so
-/// and shows the plan alone.
+/// Returns a [`ShapeError`] if the program has file capabilities, with which onbeat refuses to
+/// shape, or if an option names a process that does not exist. If this machine cannot record, the
+/// report says so and shows the plan without the application.
 pub fn dry_run(plan: &Plan, options: &ShapeOptions) -> Result<DryRun, ShapeError> {
     if onbeat_rights::is_elevated() {
         return Err(ShapeError::Elevated);

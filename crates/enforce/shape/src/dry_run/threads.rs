@@ -11,9 +11,9 @@ use std::fs;
 /// The place where a session would put a thread of the application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Destination {
-    /// The server with this index in the plan.
+    /// The thread would belong to the reservation server with this index in the plan.
     Server(usize),
-    /// The CPU that the plan gives to the middleware.
+    /// The thread would run on the CPU that the plan gives to the middleware.
     Middleware,
 }
 
@@ -29,7 +29,6 @@ pub struct SeenThread {
     pub scheduling: String,
     /// The CPUs on which the thread may run now, as the kernel lists them.
     pub cpus: String,
-    /// The place to which a session would move the thread.
     pub to: Destination,
     /// The plan's callbacks that the thread runs, or the thread's task in the middleware, for
     /// example sending.
@@ -38,13 +37,13 @@ pub struct SeenThread {
 
 /// A process that the application has started. If a gated thread starts a process during shaping,
 /// the process inherits the thread's CPU. onbeat restores the CPUs of such processes at the end.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Started {
-    /// The id of the started process, as in `/proc`.
     pub pid: u32,
     /// The process's name. It is untrusted.
     pub name: String,
-    /// The id of the application's process that started this one.
+    /// The id of the application's process that started this process.
     pub by: u32,
 }
 

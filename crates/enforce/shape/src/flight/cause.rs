@@ -6,26 +6,28 @@ use onbeat_reserve::Move;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 const MIN_CAUSE_NS: u64 = 50_000;
-/// A part is named as the cause of an overrun only if it is at least as long as the overrun divided
-/// by this number.
+/// A delay is named as the cause of an overrun only if it is at least as long as the overrun
+/// divided by this number.
 const CAUSE_DIVISOR: u64 = 4;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Late {
     pub(crate) cycle: i64,
     pub(crate) cycle_ns: u64,
-    /// The time at which the first callback started, or at which the throttler let the input in.
+    /// The time at which the late output's first callback started, or at which the throttler
+    /// published the input.
     pub(crate) start_ns: u64,
     pub(crate) ready_ns: u64,
     pub(crate) output_ns: u64,
-    /// The end of the output's last slot. The output should have been ready by then.
+    /// The end of the last slot in which the output could leave. The output should have been ready
+    /// by then.
     pub(crate) due_ns: u64,
     pub(crate) usual_start_ns: u64,
 }
 
 impl Late {
-    /// Reports whether a shaper's report is about this output: the shaper received it after it was
-    /// ready, and sent it when the output left.
+    /// Returns true if the shaper's report `release` is about this late output. The shaper then
+    /// received the output after it was ready, and published it when it left.
     pub(super) fn is_reported_by(&self, release: &Release) -> bool {
         release.late
             && release.arrival_ns >= self.ready_ns
@@ -38,11 +40,12 @@ impl Late {
 pub struct Part {
     /// The thing that delayed the output, as a sentence without its full stop.
     pub what: String,
-    /// The delay beyond the usual, in ns.
+    /// The time by which this delay exceeds the usual one, in ns.
     pub ns: u64,
 }
 
 /// An output that missed its last slot, and the cause.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LateOutput {
     /// The number of the cycle in which the output's execution began.
@@ -51,7 +54,6 @@ pub struct LateOutput {
     pub start_ns: u64,
     /// The cause of the delay, as a sentence without its full stop.
     pub cause: String,
-    /// The things that delayed the output, the longest first.
     pub parts: Vec<Part>,
     /// The events from the begin of the cycle until the output was ready, one line each.
     pub dump: Vec<String>,
@@ -96,8 +98,9 @@ impl LateOutputFacts<'_> {
         (sentence, parts)
     }
 
-    /// Returns by how much the output missed the end of its last slot, in ns. If the shaper did not
-    /// report the output, the time at which it was ready counts.
+    /// Returns the time from the end of the last slot to the arrival of the output at the shaper,
+    /// in ns. If the shaper did not report the output, the time at which it was ready counts as its
+    /// arrival.
     fn overrun_ns(&self) -> u64 {
         let arrived_ns = self.item.map_or(self.late.ready_ns, |i| i.arrival_ns);
         arrived_ns.saturating_sub(self.late.due_ns)
@@ -119,13 +122,13 @@ impl LateOutputFacts<'_> {
         let listed: Vec<String> = parts.iter().take(3).map(|p| p.what.clone()).collect();
         let known_ns: u64 = parts.iter().map(|p| p.ns).sum();
         match (seen, listed.is_empty()) {
-            (false, _) => "no thread switch of the chain was seen: the recorder lost them".into(),
+            (false, _) => "the cause is unknown: the recorder lost the thread switches of the chain".into(),
             (true, true) => format!(
-                "no cause was seen: the chain's callbacks ran as usual, and the {:.1} ms beyond its slot passed between them",
+                "the cause is unknown: the chain's callbacks ran as usual, and the {:.1} ms after the output's last slot passed between them",
                 ms(overrun_ns)
             ),
             (true, false) => format!(
-                "no single cause: {}; {:.1} of {:.1} ms were not seen",
+                "no single cause: {}; the cause of {:.1} of {:.1} ms is unknown",
                 listed.join("; "),
                 ms(overrun_ns.saturating_sub(known_ns)),
                 ms(overrun_ns)
@@ -133,8 +136,8 @@ impl LateOutputFacts<'_> {
         }
     }
 
-    /// Returns the times in which a thread of the chain was ready and did not run,
-    /// grouped by the thread that had the CPU.
+    /// Returns the times in which a thread of the chain was ready to run while another thread had
+    /// the CPU. Adds these times up by the thread that had the CPU.
     fn waits_for_cpu(&self, thread: &dyn Fn(u32) -> String) -> Vec<Part> {
         // These threads ran the chain's callbacks. Waits of other threads delayed nobody in the
         // chain.
@@ -193,8 +196,8 @@ impl LateOutputFacts<'_> {
         parts
     }
 
-    /// Returns the time by which callbacks took longer than usual, minus `waited_ns`, which another
-    /// part already explains.
+    /// Returns the time by which the chain's callbacks took longer than usual. Subtracts
+    /// `waited_ns`, the waits for a CPU, because other parts already report them.
     fn longer_callbacks(&self, waited_ns: u64, name: &dyn Fn(usize) -> String) -> Option<Part> {
         let beyond = |c: &Cause| c.took_ns.saturating_sub(c.usual_ns);
         let all_ns: u64 = self.runs.iter().map(beyond).sum();
@@ -207,7 +210,7 @@ impl LateOutputFacts<'_> {
         let what = match 2 * beyond(worst) >= all_ns {
             true => of_one,
             false => format!(
-                "the chain's callbacks took {:.1} ms more than usual together: {of_one}",
+                "together, the chain's callbacks took {:.1} ms more than usual: {of_one}",
                 ms(all_ns)
             ),
         };
@@ -232,7 +235,7 @@ impl LateOutputFacts<'_> {
         let usual_ns = self.late.usual_start_ns;
         Some(Part {
             what: format!(
-                "the chain's input came late: the chain began {:.1} ms after its cycle, usually {:.1}",
+                "the chain's input came late: the chain began {:.1} ms after the start of its cycle, usually {:.1}",
                 ms(after_ns),
                 ms(usual_ns)
             ),

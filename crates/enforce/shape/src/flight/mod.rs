@@ -29,7 +29,7 @@ pub(crate) enum SwitchKind {
         by: u32,
     },
     Slept,
-    /// The thread gets a CPU now, after it was ready to run for `ns`.
+    /// The thread gets a CPU now. Before that, it was ready to run for `ns`.
     Ready {
         ns: u64,
     },
@@ -99,9 +99,9 @@ impl Flight {
         sorted[sorted.len() / 2]
     }
 
-    /// Returns the cause of a late output, and keeps it with a dump of events. `runs` are the runs
-    /// of the plan's callbacks for this output. `name` names a callback by index, `thread` a thread
-    /// by id.
+    /// Finds the cause of a late output, stores it with a dump of events, and returns it. `runs`
+    /// are the runs of the plan's callbacks for this output. `name` returns the name of a callback
+    /// by its index, and `thread` the name of a thread by its id.
     pub(crate) fn explain(
         &mut self,
         late: Late,
@@ -144,7 +144,9 @@ impl Flight {
                 SwitchKind::In { before } => format!("runs, after {}", thread(before)),
                 SwitchKind::Preempted { by } => format!("is preempted by {}", thread(by)),
                 SwitchKind::Slept => "sleeps".into(),
-                SwitchKind::Ready { ns } => format!("was ready for {:.3} ms", ns as f64 / 1e6),
+                SwitchKind::Ready { ns } => {
+                    format!("was ready to run for {:.3} ms", ns as f64 / 1e6)
+                }
                 SwitchKind::Stolen { ns } => format!("lost {:.3} ms to the host", ns as f64 / 1e6),
                 SwitchKind::Lost { count } => format!("{count} records were lost"),
             };

@@ -70,17 +70,17 @@ fn a_longer_callback_is_named_as_the_cause_of_a_late_output() {
 }
 
 #[test]
-fn several_slightly_longer_callbacks_together_are_the_cause() {
+fn several_slightly_longer_callbacks_together_are_the_cause_of_a_late_output() {
     let runs = [run(0, 24, 20), run(1, 13, 10), run(2, 13, 10)];
     let said = cause_of(USUAL, &runs, late(), soon(), vec![]);
     assert!(
-        said.starts_with("the chain's callbacks took 10.0 ms more than usual together: /n0"),
+        said.starts_with("together, the chain's callbacks took 10.0 ms more than usual: /n0"),
         "{said}"
     );
 }
 
 #[test]
-fn a_thread_that_preempted_the_chain_is_the_cause() {
+fn a_thread_that_preempted_the_chain_is_the_cause_of_a_late_output() {
     let text = format!(
         "{USUAL}
 130ms cpu1 10/12 switch_out state=0 next_tid=99
@@ -101,7 +101,7 @@ fn a_thread_that_preempted_the_chain_is_the_cause() {
 }
 
 #[test]
-fn waits_of_threads_outside_of_the_chain_are_not_the_cause() {
+fn waits_of_threads_outside_of_the_chain_are_not_the_cause_of_a_late_output() {
     let text = format!(
         "{USUAL}
 155ms cpu1 10/12 switch_out state=0 next_tid=99
@@ -119,7 +119,7 @@ fn waits_of_threads_outside_of_the_chain_are_not_the_cause() {
 }
 
 #[test]
-fn preemption_by_a_thread_of_the_chain_is_not_the_cause() {
+fn preemption_by_a_thread_of_the_chain_is_not_the_cause_of_a_late_output() {
     let text = "
 100ms cpu1 10/11 switch_in prev_tid=0
 110ms cpu1 10/11 switch_out state=0 next_tid=12
@@ -132,7 +132,7 @@ fn preemption_by_a_thread_of_the_chain_is_not_the_cause() {
 }
 
 #[test]
-fn stolen_time_and_idle_cpus_that_wake_up_late_are_causes() {
+fn stolen_time_and_idle_cpus_that_wake_up_late_are_causes_of_late_outputs() {
     let text = format!("{USUAL}\n150ms cpu1 10/12 stolen stolen_ns=9000000\n");
     let said = cause_of(&text, &[run(1, 19, 10)], late(), soon(), vec![]);
     assert_eq!(said, "the host took the CPU for 9.0 ms");
@@ -165,12 +165,12 @@ fn a_late_input_is_the_cause_of_a_late_output() {
     let said = cause_of(USUAL, &[run(0, 20, 20)], late, soon(), vec![]);
     assert_eq!(
         said,
-        "the chain's input came late: the chain began 12.0 ms after its cycle, usually 0.5"
+        "the chain's input came late: the chain began 12.0 ms after the start of its cycle, usually 0.5"
     );
 }
 
 #[test]
-fn a_shaper_that_receives_or_sends_late_is_the_cause() {
+fn a_shaper_that_receives_or_sends_late_is_the_cause_of_a_late_output() {
     let ready = Late {
         ready_ns: 140 * MS,
         ..late()
@@ -188,11 +188,11 @@ fn a_shaper_that_receives_or_sends_late_is_the_cause() {
 }
 
 #[test]
-fn unseen_time_and_lost_records_are_reported() {
+fn the_cause_of_a_late_output_states_unexplained_time_and_lost_records() {
     let said = cause_of("", &[], late(), soon(), vec![]);
     assert_eq!(
         said,
-        "no thread switch of the chain was seen: the recorder lost them"
+        "the cause is unknown: the recorder lost the thread switches of the chain"
     );
     let lost = format!("{USUAL}\n150ms cpu1 10/12 lost probe=ring count=3\n");
     let said = cause_of(&lost, &[run(1, 40, 10)], late(), soon(), vec![]);
@@ -202,12 +202,14 @@ fn unseen_time_and_lost_records_are_reported() {
     );
     let said = cause_of(USUAL, &[run(1, 10, 10)], late(), soon(), vec![]);
     assert!(
-        said.contains("the 9.0 ms beyond its slot passed between them"),
+        said.contains("the 9.0 ms after the output's last slot passed between them"),
         "{said}"
     );
     let said = cause_of(USUAL, &[run(1, 11, 10)], late(), soon(), vec![]);
     assert!(
-        said.starts_with("no single cause: /n1 took 11.0 ms, usually 10.0; 8.0 of 9.0 ms"),
+        said.starts_with(
+            "no single cause: /n1 took 11.0 ms, usually 10.0; the cause of 8.0 of 9.0 ms"
+        ),
         "{said}"
     );
 }
@@ -246,12 +248,15 @@ fn the_flight_recorder_has_bounded_memory_for_any_events() {
 }
 
 #[test]
-fn a_dump_shows_when_each_thread_ran() {
+fn the_dump_of_a_late_output_shows_when_each_thread_ran() {
     let mut flight = Flight::default();
     flight.push(&onbeat_trace::text::parse(USUAL).expect("events"));
     let (name, thread) = (|_: usize| String::new(), |tid: u32| format!("t{tid}"));
     flight.explain(late(), &[], (&name, &thread));
     let late = flight.into_late();
-    assert_eq!(late[0].dump[1], "    0.000 cpu1 t11 was ready for 0.004 ms");
+    assert_eq!(
+        late[0].dump[1],
+        "    0.000 cpu1 t11 was ready to run for 0.004 ms"
+    );
     assert_eq!(late[0].dump[2], "   20.000 cpu1 t11 sleeps");
 }

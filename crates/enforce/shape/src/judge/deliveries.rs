@@ -4,9 +4,9 @@
 use std::collections::VecDeque;
 
 /// The numbers of cycles with and without an output of one chain.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Delivery {
-    /// The number of cycles in which an output was delivered.
     pub delivered: u64,
     /// The number of cycles without an output, because the first callback did not start or its data
     /// did not arrive.
@@ -34,8 +34,8 @@ pub(crate) const SHUTDOWN_NS: u64 = 5_000_000_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Starts {
-    /// A timer releases the first callback. A cycle in which it did not start therefore counts as
-    /// one without output.
+    /// A timer releases the first callback in every cycle. A cycle in which it did not start
+    /// therefore counts as a cycle without output.
     EveryCycle,
     OnEvents,
 }
@@ -44,7 +44,7 @@ pub(crate) enum Starts {
 pub(crate) struct Deliveries {
     cycle_ns: u64,
     starts: Starts,
-    /// The time in ns for which an output can still come after a later execution has started.
+    /// The time in ns after the start of a cycle for which onbeat waits for the cycle's output.
     patience_ns: u64,
     open_cycles: VecDeque<OpenCycle>,
     since_ns: u64,
@@ -55,8 +55,8 @@ pub(crate) struct Deliveries {
 }
 
 impl Deliveries {
-    /// Creates a counter for the cycles of `chains` chains, which begins to count at `since_ns`.
-    /// `worst_ns` is the promised worst case.
+    /// Creates a counter of the cycles with and without output, for `chains` chains. It counts from
+    /// `since_ns` on. `worst_ns` is the worst case of the latency that the plan promises.
     pub(crate) fn new(
         cycle_ns: u64,
         worst_ns: u64,
@@ -120,8 +120,8 @@ impl Deliveries {
         self.close_before(start_ns.saturating_sub(self.patience_ns));
     }
 
-    /// Counts cycles without a start up to [`SHUTDOWN_NS`] before `now_ns`. All starts until then
-    /// must have been noted.
+    /// Counts the cycles without a start until [`SHUTDOWN_NS`] before `now_ns`. The caller must
+    /// have recorded all earlier starts.
     pub(crate) fn passed(&mut self, now_ns: u64) {
         let until_ns = now_ns.saturating_sub(self.patience_ns.max(SHUTDOWN_NS));
         self.close_before(until_ns);
@@ -154,8 +154,8 @@ impl Deliveries {
         self.since_ns = since_ns;
     }
 
-    /// Returns the cycle to which a start belongs. Returns `None` if the cycle no longer accepts
-    /// starts.
+    /// Returns the cycle to which a start belongs, and adds the cycle if it is new. Returns `None`
+    /// if the cycle is already counted.
     fn begin(&mut self, start_ns: u64) -> Option<&mut OpenCycle> {
         let half = self.cycle_ns / 2;
         if self.last_closed_ns.is_some_and(|c| start_ns <= c + half) {
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_that_has_died_breaks_its_promise() {
+    fn a_chain_that_stops_starting_has_cycles_without_output() {
         for (starts, silent) in [(Starts::EveryCycle, 50), (Starts::OnEvents, 0)] {
             let mut d = deliveries(starts);
             for cycle in 1..=10 {
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_that_never_starts_breaks_its_promise() {
+    fn a_chain_that_never_starts_has_cycles_without_output() {
         let mut d = deliveries(Starts::EveryCycle);
         d.finish(21 * CYCLE + CYCLE / 2);
         assert_eq!((d.counts()[0].without, d.counts()[0].delivered), (20, 0));
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn outputs_may_precede_their_start_and_starts_may_share_a_cycle() {
+    fn an_output_before_its_start_and_two_starts_of_one_cycle_count_once() {
         let mut d = deliveries(Starts::EveryCycle);
         d.delivered(0, 2 * CYCLE);
         d.started(CYCLE);
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn cycles_under_way_at_the_end_do_not_count() {
+    fn cycles_that_have_not_ended_when_counting_ends_do_not_count() {
         let mut d = deliveries(Starts::EveryCycle);
         d.started(CYCLE);
         d.started(2 * CYCLE);

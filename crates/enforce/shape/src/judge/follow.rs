@@ -4,9 +4,9 @@ use super::{ms, Verdict};
 use onbeat_plan::schema::Promises;
 
 /// The figures of latency bands that followed the load.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Behind {
-    /// The number of times that the bands moved.
     pub moves: u64,
     /// The jitter of outputs within moving bands, in ns: half of the range from p0.5 to p99.5 of
     /// the time from a slot's begin to the departure of the output that waited for it.
@@ -17,7 +17,7 @@ impl Behind {
     pub(super) fn judge(self, promises: &Promises, verdict: &mut Verdict) {
         verdict.measured("moves of the bands".into(), "", self.moves as f64);
         let (jitter, promised) = (self.jitter_ns, promises.jitter_ms.0);
-        let name = "jitter after a slot's begin, p0.5 to p99.5".to_owned();
+        let name = "jitter relative to the slot's begin, p0.5 to p99.5".to_owned();
         verdict.promised(name, "ms", ms(promised), ms(jitter), jitter <= promised);
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 
 const MAX_RUNS: usize = 1_000_000;
 
-/// Compares the runs of one thread with the slots of its server.
+/// Compares the times in which one thread runs with the slots of its server.
 #[derive(Debug, Clone)]
 pub struct Isolation {
     cycle_ns: u64,
@@ -17,7 +17,7 @@ pub struct Isolation {
 }
 
 impl Isolation {
-    /// Creates the comparison for a server with these slots, whose cycle is `cycle_ns` long.
+    /// Creates the comparison for a server with these slots, in cycles of `cycle_ns`.
     pub fn new(cycle_ns: u64, slots: &[Slot]) -> Isolation {
         Isolation {
             cycle_ns: cycle_ns.max(1),
@@ -26,14 +26,14 @@ impl Isolation {
         }
     }
 
-    /// Notes that the thread begins to run.
+    /// Records that the thread begins to run at `at_ns`.
     pub fn runs(&mut self, at_ns: u64) {
         self.running_since_ns = Some(at_ns);
     }
 
-    /// Notes that the thread stops running. Returns the longest time in ns that the thread ran
-    /// without a break outside of all slots, or `None` if the start of the run is unknown.
-    /// `origin_ns` is the start of one cycle.
+    /// Records that the thread stops running at `at_ns`. Returns the longest time in ns that the
+    /// thread ran without a break outside of all slots, or `None` if the start of the run is
+    /// unknown. `origin_ns` is the start of one cycle.
     pub fn stops(&mut self, at_ns: u64, origin_ns: u64) -> Option<u64> {
         let from_ns = self.running_since_ns.take()?;
         let origin_ns = i64::try_from(origin_ns).unwrap_or(i64::MAX);
@@ -62,8 +62,8 @@ pub struct IsolationMonitor {
     changes: VecDeque<Change>,
     swaps: VecDeque<(u64, Vec<Option<Isolation>>)>,
     outside_ns: Vec<u64>,
-    /// The index of the oldest run in `outside_ns`. The newest run replaces it once [`MAX_RUNS`]
-    /// are kept.
+    /// The index of the oldest run in `outside_ns`. Once [`MAX_RUNS`] runs are stored, the next run
+    /// replaces this one.
     oldest: usize,
 }
 
@@ -86,19 +86,20 @@ impl IsolationMonitor {
         self.threads.insert(tid, watched);
     }
 
-    /// Takes changes of threads' priorities, in order of time. Events before the first change may
-    /// follow later.
+    /// Adds changes of the threads' priorities, in order of time. The caller may later push events
+    /// from before the first change.
     pub fn changed(&mut self, changes: Vec<Change>) {
         self.changes.extend(changes);
     }
 
-    /// Gives the servers other slots from `from_ns` on. Events before `from_ns` may follow later.
+    /// Gives the servers other slots from `from_ns` on. The caller may later push events from
+    /// before `from_ns`.
     pub fn swap(&mut self, from_ns: u64, by_server: Vec<Option<Isolation>>) {
         self.swaps.push_back((from_ns, by_server));
     }
 
-    /// Takes the thread switches among events up to `until_ns`, and measures each run that ends.
-    /// `origin_ns` is the start of one cycle.
+    /// Measures each run of a watched thread that ends in `events` until `until_ns`. `origin_ns` is
+    /// the start of one cycle.
     pub fn push(&mut self, events: &[Event], until_ns: u64, origin_ns: u64) {
         for event in events.iter().take_while(|e| e.time_ns < until_ns) {
             while self
@@ -155,8 +156,8 @@ impl IsolationMonitor {
             .for_each(|outside_ns| self.count(outside_ns));
     }
 
-    /// Applies other slots from `at_ns` on. A run that goes on counts as two runs, each with the
-    /// slots of its time.
+    /// Applies the slots `by_server` from `at_ns` on. A run that is going on at `at_ns` counts as
+    /// two runs, each with the slots of its time.
     fn set_slots(&mut self, at_ns: u64, by_server: &[Option<Isolation>], origin_ns: u64) {
         let mut ended = Vec::new();
         for thread in self.threads.values_mut() {
@@ -191,8 +192,8 @@ impl IsolationMonitor {
         self.oldest = (self.oldest + 1) % most;
     }
 
-    /// Returns for each of the latest runs the longest time in ns, without a break, outside of its
-    /// thread's slots. The order is arbitrary.
+    /// Returns for each of the latest runs the longest time in ns that the thread ran without a
+    /// break outside of its slots. The order is arbitrary.
     pub fn outside_ns(&self) -> &[u64] {
         &self.outside_ns
     }

@@ -36,17 +36,16 @@ fn percent(share: f64) -> String {
     format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// The limit of the 99.9th percentile of the time that a server's thread runs outside of its slots,
-/// in ns.
+/// The limit of the time that a server's thread runs outside of its slots, in ns. It applies to the
+/// 99.9th percentile of this time.
 pub const ISOLATION_NS: u64 = 300_000;
 
 /// An execution with the cycle and the promised band in which its output left.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Judgement {
-    /// The execution, with its times and the fate of its output.
     pub execution: Execution,
-    /// The time from the start of the cycle in which the chain started to the output's departure,
-    /// in ns.
+    /// The time from the start of the execution's cycle to the departure of its output, in ns.
     pub offset_ns: i64,
     /// The index of the promised band in which the output left. `None` if it left outside of all
     /// bands.
@@ -54,7 +53,8 @@ pub struct Judgement {
 }
 
 impl Judgement {
-    /// Finds the cycle and the band of an execution. `origin_ns` is the start of one cycle.
+    /// Creates the judgement of an execution, with its cycle and its band. `origin_ns` is the start
+    /// of one cycle.
     pub fn new(plan: &Plan, execution: Execution, origin_ns: u64) -> Judgement {
         let origin_ns = i64::try_from(origin_ns).unwrap_or(i64::MAX);
         let cycle = Cycle::new(plan.cycle_ms.0.max(1), origin_ns).expect("1 at least");
@@ -73,24 +73,23 @@ impl Judgement {
 }
 
 /// A measured figure, with the value that the plan promises.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
-    /// The name of the figure, for example `jitter`.
     pub name: String,
     /// The unit of both values: `ms`, `%`, `us`, or empty for a count.
     pub unit: &'static str,
     /// The value that the plan promises. `None` if the plan has no promise for this figure.
     pub promised: Option<f64>,
-    /// The value from the executions of the session.
     pub measured: f64,
     /// Whether the session kept the promise. `None` if the plan has no such promise.
     pub kept: Option<bool>,
 }
 
 /// The result of comparing a session with its plan's promises.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Verdict {
-    /// The figures, in the order in which reports show them.
     pub figures: Vec<Figure>,
 }
 
@@ -137,7 +136,7 @@ impl Verdict {
         }
     }
 
-    /// Reports whether all promises were kept. Returns false if nothing was judged.
+    /// Returns true if the session kept all promises. Returns false if nothing was judged.
     pub fn is_kept(&self) -> bool {
         !self.figures.is_empty() && self.figures.iter().all(|f| f.kept != Some(false))
     }
@@ -167,22 +166,23 @@ fn mean_ms(latencies_ns: &[u64]) -> f64 {
     sum / latencies_ns.len().max(1) as f64 / 1e6
 }
 
-/// The measurements from which a session's verdict is made.
+/// The measurements of a session that [`judge`] compares with the plan's promises.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Measured<'a> {
-    /// The executions of all chains that are still kept, with their bands.
+    /// The executions of all chains, with their bands. The oldest ones of a long session are
+    /// missing.
     pub judgements: &'a [Judgement],
-    /// The cycles with and without an output, by chain. The deliveries of a chain without an entry
-    /// are not judged.
+    /// The numbers of cycles with and without an output, by chain. The deliveries of a chain
+    /// without an entry are not judged.
     pub deliveries: &'a [Delivery],
-    /// The counts of each chain, which include executions that are no longer kept. A chain without
-    /// an entry is counted from `judgements`.
+    /// The counts of each chain, which also include executions that are missing in `judgements`. If
+    /// a chain has no entry, its executions in `judgements` are counted.
     pub counts: &'a [Counts],
-    /// For each run of a server's thread: the longest time in ns, without a break, outside of its
-    /// slots.
+    /// For each run of a server's thread: the longest time in ns that the thread ran without a
+    /// break outside of its slots.
     pub outside_ns: &'a [u64],
-    /// The figures of bands that followed the load. `None` if the bands were fixed. With following
-    /// bands the average latency is not judged, because the promised one is for another load.
+    /// The figures of bands that followed the load. `None` if the bands were fixed. If bands
+    /// follow, the average latency is not judged, because the plan promised it for another load.
     pub behind: Option<Behind>,
 }
 
@@ -226,9 +226,9 @@ pub fn judge(plan: &Plan, measured: Measured<'_>) -> Verdict {
     verdict
 }
 
-/// Reports whether the latencies that a chain would have without shaping are known. They are known
-/// if the plan holds back only the chain's output, which is then ready at the same time as without
-/// the plan.
+/// Returns true if the latencies that the chain would have without shaping are known. They are
+/// known if the plan holds back only the chain's output. The output is then ready at the same time
+/// as without the plan.
 pub fn knows_unshaped(plan: &Plan, chain: &ChainRef) -> bool {
     let held = plan
         .outputs
@@ -373,10 +373,10 @@ impl Chain<'_> {
         verdict.promised(name, "ms", ms(promised), ms(worst), worst <= promised);
         verdict.measured(self.name("worst case"), "ms", ms(longest));
         if last < longest {
-            verdict.measured(self.name("worst case in time"), "ms", ms(last));
+            verdict.measured(self.name("worst case of outputs in time"), "ms", ms(last));
         }
         let jitter = (last - first) / 2;
-        verdict.measured(self.name("jitter, executions in time"), "ms", ms(jitter));
+        verdict.measured(self.name("jitter of executions in time"), "ms", ms(jitter));
     }
 
     fn judge_jitter(&self, what: &str, latencies: &[u64], verdict: &mut Verdict) {
@@ -432,5 +432,5 @@ fn judge_isolation(outside_ns: &[u64], verdict: &mut Verdict) {
     let kept = p999 <= ISOLATION_NS;
     let name = "run outside a slot, p99.9".to_owned();
     verdict.promised(name, "ms", ms(ISOLATION_NS), ms(p999), kept);
-    verdict.measured("run outside a slot, longest".into(), "ms", ms(longest));
+    verdict.measured("longest run outside a slot".into(), "ms", ms(longest));
 }

@@ -4,17 +4,17 @@ use super::{jitter_ns, Judgement};
 use crate::observe::{Attribution, Execution, Fate};
 use std::collections::VecDeque;
 
-/// The number of latest judgements that are kept. At 10 Hz they cover more than a day.
+/// The number of latest judgements that onbeat stores. At 10 Hz they cover more than a day.
 const MAX_JUDGEMENTS: usize = 1_000_000;
 
 const LIVE_EXECUTIONS: usize = 200;
 
 /// The executions of a chain, counted by the fate of their outputs.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// The number of outputs that missed their last slot.
     pub late: u64,
-    /// The number of outputs that the shaper discarded because they were late.
     pub discarded: u64,
     /// The number of outputs that the middleware refused to publish.
     pub refused: u64,

@@ -18,8 +18,8 @@ impl CpuUsage {
         }
     }
 
-    /// Returns the shares of one CPU that onbeat's parts used since `then`, by name. The shaper's
-    /// share is missing if the shaper was restarted in between.
+    /// Returns the share of one CPU that each part of onbeat used since `then` was measured, by the
+    /// part's name. The shaper's share is missing if the shaper was restarted in between.
     pub(crate) fn shares_since(&self, then: &CpuUsage) -> Vec<(&'static str, f64)> {
         let elapsed = self.at_ns.saturating_sub(then.at_ns).max(1) as f64;
         let share = |from: u64, to: u64| to.saturating_sub(from) as f64 / elapsed;

@@ -55,8 +55,8 @@ impl<'a> Application<'a> {
     }
 
     /// Returns the callbacks outside of the plan that share a thread with a gated callback, and
-    /// therefore run only in slots. A later call returns only callbacks found since the previous
-    /// one.
+    /// therefore run only in slots. Each call returns only the callbacks found since the previous
+    /// call.
     pub(crate) fn sharing(&mut self, is_gated: impl Fn(usize) -> bool) -> Vec<Unplanned> {
         let mut unplanned = self.watcher.take_unplanned();
         unplanned.retain(|u| {
@@ -82,8 +82,8 @@ impl<'a> Application<'a> {
         self.plan.outputs.iter().any(is_output) || (callback == 0 && !self.plan.inputs.is_empty())
     }
 
-    /// Returns the output that a callback publishes directly on the output's topic. A shaper cannot
-    /// hold this output back.
+    /// Returns the output that `callback` publishes directly on the output's final topic. A shaper
+    /// cannot hold this output back.
     pub(crate) fn output_past_shaper(
         &self,
         callback: usize,
@@ -97,8 +97,8 @@ impl<'a> Application<'a> {
     }
 }
 
-/// Reports whether this callback publishes the output. A synchroniser's output is published by the
-/// subscription whose message comes last.
+/// Returns true if this callback publishes the output. If a synchroniser publishes the output, the
+/// subscription whose message comes last publishes it.
 fn publishes(output: &Output, callback: &str) -> bool {
     let node = |id: &str| id.split(':').next().map(str::to_owned);
     output.callback == callback

@@ -14,9 +14,9 @@ use std::collections::{HashMap, VecDeque};
 const MAX_WAITING_ITEMS: usize = 4096;
 
 /// A message that a shaper has published or discarded.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Release {
-    /// The index of the message's output in [`Plan::outputs`].
     pub output: usize,
     /// The source time stamp of the message that the shaper received (CLOCK_REALTIME).
     pub source_ns: i64,
@@ -27,9 +27,7 @@ pub struct Release {
     pub published_ns: u64,
     /// The time at which the call that published the message ended (CLOCK_MONOTONIC), in ns.
     pub done_ns: u64,
-    /// Whether the message arrived after the last slot of its cycle.
     pub late: bool,
-    /// Whether the middleware refused to publish the message.
     pub refused: bool,
     /// The start of the execution that published the message (CLOCK_MONOTONIC), according to
     /// lineage. `None` if the shaper inferred the cycle from the arrival.
@@ -46,17 +44,17 @@ pub enum Fate {
     Refused,
 }
 
-/// The source from which onbeat knows to which cycle an output belongs.
+/// How onbeat knows to which cycle an output belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Attribution {
-    /// No shaper held the output back, so the recording shows the cycle.
+    /// No shaper held the output back, so the recording shows the output's cycle.
     #[default]
     NotHeld,
-    /// The lineage of the output gave the cycle.
+    /// The output's lineage shows its cycle.
     Lineage,
-    /// The shaper inferred the cycle from the arrival of the output.
+    /// The shaper inferred the output's cycle from the time of its arrival.
     Arrival,
-    /// Lineage and the recording show different cycles.
+    /// The output's lineage and the recording show different cycles.
     Disputed,
 }
 
@@ -65,7 +63,6 @@ pub enum Attribution {
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Execution {
-    /// The index of the chain in [`Plan::chains`].
     pub chain: usize,
     /// The start of the first callback (CLOCK_MONOTONIC), in ns. If the chain's input is throttled:
     /// the time at which the throttler published the input.
@@ -77,13 +74,12 @@ pub struct Execution {
     /// holds the output back.
     pub output_ns: u64,
     pub fate: Fate,
-    /// Whether the output came after the last slot of its cycle.
     pub late: bool,
     pub attribution: Attribution,
 }
 
 impl Execution {
-    /// Returns the time from the start of the chain to its output, in ns.
+    /// Returns the time from the start of the execution to the departure of its output, in ns.
     pub fn latency_ns(&self) -> u64 {
         self.output_ns.saturating_sub(self.start_ns)
     }
@@ -113,7 +109,7 @@ struct Origin {
     callback: usize,
 }
 
-/// Joins the observations of callbacks with the reports of shapers into executions of chains.
+/// Joins the runs of callbacks and the shapers' reports into executions of chains.
 pub struct Executions {
     cycle_ns: u64,
     output_by_held_topic: HashMap<String, usize>,
@@ -121,8 +117,8 @@ pub struct Executions {
     ends: Vec<ChainEnds>,
     inputs: Vec<String>,
     items: Vec<VecDeque<ShaperItem>>,
-    /// For each callback that took a shaper's message: the start of the callback, and the start of
-    /// the message's chain.
+    /// Contains an entry for each callback that took a message from a shaper: the start of the
+    /// callback, and the start of the chain's execution that made the message.
     bridges: VecDeque<(u64, u64)>,
     last: VecDeque<Execution>,
 }
@@ -181,7 +177,7 @@ impl Executions {
         }
     }
 
-    /// Takes an observation, and appends the executions that it completes to `found`.
+    /// Adds an observation of a callback. Appends the executions that are now complete to `found`.
     pub fn see(&mut self, observation: &PlanObservation, found: &mut Vec<Execution>) {
         match observation {
             PlanObservation::Taken {
@@ -282,7 +278,7 @@ impl Executions {
         }
     }
 
-    /// Takes a shaper's report about a message, and appends the executions that it completes to
+    /// Adds a shaper's report about a message. Appends the executions that are now complete to
     /// `found`.
     pub fn released(&mut self, release: Release, found: &mut Vec<Execution>) {
         if release.output < self.items.len() {

@@ -27,36 +27,40 @@ const MIN_ARRIVALS: usize = 12;
 
 const REFIT_AFTER: usize = 8;
 
-/// A line is laid only through arrivals that spread over at most a cycle divided by this number.
+/// onbeat fits a line to arrivals only if they spread over at most a cycle divided by this number.
 const SPREAD_PART: i64 = 8;
 
-/// An arrival is an outlier if its distance from the line exceeds a cycle divided by this number.
+/// An arrival is an outlier if its distance from the fitted line exceeds a cycle divided by this
+/// number.
 const OUTLIER_PART: i64 = 16;
 
-/// The limit of the origin's speed: in each cycle it moves by at most a cycle divided by this
-/// number (250 ppm).
+/// The limit of the origin's speed as a divisor: in each cycle, the origin moves by at most a cycle
+/// divided by this number (250 ppm).
 pub const SLEW_PART: i64 = 4000;
 
-/// Each step of the origin covers at most the remaining distance divided by this number.
+/// Each step of the origin covers at most the remaining distance to its goal, divided by this
+/// number.
 const WAY_PART: i64 = 4;
 
-/// The origin rests while it is nearer to its goal than a cycle divided by this number. Smaller
-/// differences are noise of the arrivals, and each step of the origin adds jitter to an output.
+/// The origin does not start to move while its distance from its goal is below a cycle divided by
+/// this number. Smaller differences are noise of the arrivals, and each step of the origin adds
+/// jitter to an output.
 const REST_PART: i64 = 40;
 
-/// A moving origin stops when it is nearer to its goal than a cycle divided by this number.
+/// The origin stops moving when its distance from its goal is below a cycle divided by this number.
 const NEAR_PART: i64 = 1000;
 
 const MOST_SLOPE: f64 = 1e-3;
 
-/// The divisor for averaging slopes: a new slope counts as one part in this many.
+/// The divisor for smoothing the slope. The smoothed slope moves towards the new slope by their
+/// difference divided by this number.
 const SLOPE_PART: f64 = 8.0;
 
 #[derive(Debug, Clone, Copy)]
 struct Arrival {
     at_ns: u64,
-    /// The deviation from the fixed grid of cycles, in ns. It includes the drift since the first
-    /// arrival, so it can exceed a cycle.
+    /// The arrival's deviation from the fixed grid of cycles, in ns. It includes the drift since
+    /// the first arrival, so it can exceed a cycle.
     off_ns: i64,
 }
 
@@ -77,7 +81,8 @@ impl Line {
 #[derive(Debug, Clone, Default)]
 struct Input {
     window: VecDeque<Arrival>,
-    /// The latest consecutive arrivals that were far from the line. They may show a new phase.
+    /// The latest consecutive arrivals that were outliers of the line. They may show that the input
+    /// has a new phase.
     elsewhere: VecDeque<Arrival>,
     line: Option<Line>,
     slope: Option<f64>,
@@ -97,7 +102,8 @@ pub enum Moved {
     FoundAgain(u64),
 }
 
-/// Follows the arrivals of a throttled plan's inputs, and moves the origin of the cycles with them.
+/// Follows the arrivals of a throttled plan's inputs, and moves the origin of the cycles
+/// accordingly.
 #[derive(Debug, Clone)]
 pub struct InputClock {
     grid: Cycle,
@@ -108,8 +114,8 @@ pub struct InputClock {
 }
 
 impl InputClock {
-    /// Creates a clock without arrivals for `inputs` inputs. Its cycles are as long as those of
-    /// `phase`, whose origin must be near the present.
+    /// Creates a clock for `inputs` inputs, without arrivals. Its cycles have the length of those
+    /// of `phase`. The origin of `phase` must be near the present time.
     pub fn new(phase: &Phase, inputs: usize) -> InputClock {
         InputClock {
             grid: phase.grid(),
@@ -120,7 +126,8 @@ impl InputClock {
         }
     }
 
-    /// Records the arrival of an input (CLOCK_MONOTONIC). `phase` gives the present origin.
+    /// Records that the input with index `input` arrived at `at_ns` (CLOCK_MONOTONIC). `phase`
+    /// gives the present origin.
     pub fn arrived(&mut self, input: usize, at_ns: u64, phase: &Phase) {
         let period_ns = self.grid.period_ns();
         let raw_ns = self.grid.deviation_ns(at_ns);
@@ -178,7 +185,7 @@ impl Input {
         self.last = Some((at_ns, cycle));
     }
 
-    /// Adds an arrival. Returns true if the input now arrives at another phase.
+    /// Adds an arrival of the input. Returns true if the input now arrives at another phase.
     fn add(&mut self, at_ns: u64, raw_ns: i64, period_ns: i64) -> bool {
         let last_ns = self.window.back().map_or(at_ns, |last| last.at_ns);
         if at_ns.saturating_sub(last_ns) > WINDOW as u64 * period_ns as u64
@@ -217,7 +224,8 @@ impl Input {
         false
     }
 
-    /// Fits the line to the latest arrivals. Returns true if it is the first line after a silence.
+    /// Fits the input's line to its latest arrivals. Returns true if this is the first line after a
+    /// silence of the input.
     fn lay(&mut self, period_ns: i64) -> bool {
         self.line = line(&self.window, self.slope, period_ns);
         self.slope = self.line.map_or(self.slope, |line| Some(line.slope));
@@ -254,8 +262,8 @@ impl Input {
     }
 }
 
-/// Returns the line through arrivals, or `None` if they spread too far. `slope` is the slope of the
-/// previous line.
+/// Returns a line fitted to the arrivals, or `None` if they spread too far. `slope` is the slope of
+/// the previous line.
 fn line(arrivals: &VecDeque<Arrival>, slope: Option<f64>, period_ns: i64) -> Option<Line> {
     let half = arrivals.len() / 2;
     let first = arrivals.front()?;

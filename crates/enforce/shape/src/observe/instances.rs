@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
     Holds,
-    /// The process takes the callback over, because the previous process with this callback has
-    /// ended.
+    /// The process with id `was`, which ran the callback before, has ended. The callback now
+    /// belongs to this process.
     Anew {
         was: u32,
     },
@@ -31,8 +31,9 @@ pub(crate) struct Instances {
 }
 
 impl Instances {
-    /// Creates the table for `callbacks` callbacks. No process has any of them yet. `is_running` reports whether a
-    /// process runs, because the event of its end can be lost.
+    /// Creates the table for `callbacks` callbacks. No callback belongs to a process yet.
+    /// `is_running` returns true if a process runs; it is needed because the event of the process's
+    /// end can be lost.
     pub(crate) fn new(callbacks: usize, is_running: fn(u32) -> bool) -> Instances {
         Instances {
             holders: vec![None; callbacks],

@@ -27,7 +27,7 @@ pub(crate) struct Joins(Vec<ChainJoin>);
 #[derive(Debug)]
 struct ChainJoin {
     callback: String,
-    /// The topic of the synchroniser's output, and the topic from which a shaper takes it.
+    /// The topic of the synchroniser's output, and the topic from which a shaper takes this output.
     topics: Vec<String>,
     begins: Roots,
     input: Option<(u32, onbeat_record::Root)>,
@@ -74,8 +74,8 @@ impl Joins {
         ended
     }
 
-    /// Records a run of a callback of the plan. Returns the change if the join of the callback's
-    /// input is new or different.
+    /// Records a run of one of the plan's callbacks. If the run shows a new or different join of
+    /// the callback's input, returns the change.
     pub(crate) fn ran(
         &mut self,
         callback: &str,
@@ -122,8 +122,8 @@ impl ChainJoin {
         None
     }
 
-    /// Returns the join of a process if it is new. With two publishers in one process, the join
-    /// stays unknown.
+    /// Returns the join of the process `pid` if it is new. If two publishers of the process publish
+    /// the output, the join stays unknown.
     fn change(&mut self, pid: u32) -> Option<JoinChange> {
         let (_, input) = self.input.filter(|input| input.0 == pid)?;
         let mut publishers = self.publishers.iter().filter(|of| of.0 == pid);

@@ -12,31 +12,31 @@ const STARTS_PER_WINDOW: usize = 32;
 
 const STARTS_AFTER_RESTART: usize = 12;
 
-/// Starts form a grid only if their spread is at most a cycle divided by this number.
+/// Starts form a grid only if they spread over at most a cycle divided by this number.
 const JUMP_PART: i64 = 8;
 
-/// With several inputs, a cycle begins some time after its last input. This time is a cycle divided
-/// by this number. A late input is then still in its own cycle.
+/// With several inputs, a cycle begins a margin after its last input, so that a late input still
+/// belongs to its own cycle. The margin is a cycle divided by this number.
 const BEHIND_PART: u64 = 10;
 
 const ARRIVALS: usize = 20;
 
-/// The number of arrivals kept per input while an application starts.
+/// The number of arrivals that are stored per input while an application starts.
 pub const MOST_ARRIVALS: usize = 32;
 
-/// Arrivals are steady if they spread over at most a cycle divided by this number. An application
-/// that has just started needs a while.
+/// The arrivals of an input are steady if they spread over at most a cycle divided by this number.
+/// After the start of an application, it takes some time until they are steady.
 const STEADY_PART: u64 = 16;
 
-/// Two parts of the cycle without inputs count as equally long if their lengths differ by at most a
-/// cycle divided by this number.
+/// Two gaps between inputs count as equally long if their lengths differ by at most a cycle divided
+/// by this number.
 const STAY_PART: u64 = 8;
 
-/// The number of latest origins that are kept. An execution is complete a quarter of a second after
-/// its end.
+/// The number of latest origins that are stored. Earlier ones are needed because an execution is
+/// complete only a quarter of a second after its end.
 const MAX_ORIGINS: usize = 64;
 
-/// Estimates the origin of cycles from the starts of the first callback.
+/// Estimates the origin of a chain's cycles from the starts of its first callback.
 #[derive(Debug, Clone)]
 pub struct Phase {
     cycle: Cycle,
@@ -109,21 +109,22 @@ impl Phase {
         step != 0
     }
 
-    /// Starts the search for the phase again, because another process has the first callback. The
-    /// next [`STARTS_AFTER_RESTART`] starts determine the phase.
+    /// Starts the search for the phase again, because the first callback now runs in another
+    /// process. The next [`STARTS_AFTER_RESTART`] starts determine the phase.
     pub fn anew(&mut self) {
         self.count = 0;
         self.window_size = STARTS_AFTER_RESTART;
         self.grid = self.grid.anew();
     }
 
-    /// Reports whether the search that [`Phase::anew`] began still goes on.
+    /// Returns true while the search that [`Phase::anew`] began is not finished.
     pub fn is_sought(&self) -> bool {
         self.window_size == STARTS_AFTER_RESTART
     }
 
-    /// Returns a phase whose cycles begin when all inputs have arrived. The phase begins after the last input before the
-    /// longest gap between arrivals in a cycle. Returns `None` if one of the inputs does not arrive once per cycle.
+    /// Returns a phase whose cycles begin when all inputs have arrived: after the last input before
+    /// the longest gap without inputs. Returns `None` if one of the inputs does not arrive once per
+    /// cycle.
     pub fn behind<'a>(
         period_ns: u64,
         inputs: impl IntoIterator<Item = &'a VecDeque<u64>>,
@@ -147,8 +148,8 @@ impl Phase {
         behind_last(period_ns, come, None).map(|origin_ns| Phase::new(period_ns, origin_ns))
     }
 
-    /// Reports whether an input may still become more regular than its latest arrivals. The origin
-    /// that [`Phase::behind`] finds would then move later.
+    /// Returns true if the arrivals of an input may still become more regular. The origin that
+    /// [`Phase::behind`] finds would then move later.
     pub fn may_settle<'a>(
         period_ns: u64,
         inputs: impl IntoIterator<Item = &'a VecDeque<u64>>,
@@ -172,7 +173,7 @@ impl Phase {
         self.cycle
     }
 
-    /// Returns a phase that fits the starts of a callback with this kind of release.
+    /// Returns a phase that fits the starts of a callback, which `releases` releases.
     ///
     /// # Errors
     ///
@@ -214,10 +215,10 @@ fn cycle(period_ns: u64, origin_ns: u64) -> Cycle {
     Cycle::new(period_ns.max(1), origin_ns).expect("1 at least")
 }
 
-/// Returns a start of cycles after the last input before the longest time without one. `come` holds
-/// the positions of the inputs in a cycle. If the present start `now` lies in another time without
-/// inputs that is nearly as long, cycles stay there. This keeps the origin from jumping between the
-/// two times.
+/// Returns the start of a cycle, after the last input before the longest gap without inputs. `come`
+/// contains the positions of the inputs in a cycle. `now` is the present start. If `now` lies in
+/// another gap that is nearly as long, the start stays in that gap. This keeps the origin from
+/// jumping between the two gaps.
 pub(super) fn behind_last(period_ns: u64, mut come: Vec<u64>, now: Option<u64>) -> Option<u64> {
     come.sort_unstable();
     let wait = |i: usize| match come.get(i + 1) {
@@ -233,7 +234,8 @@ pub(super) fn behind_last(period_ns: u64, mut come: Vec<u64>, now: Option<u64>) 
     Some(come[last] + margin)
 }
 
-/// A phase with its earlier origins, so that an output can be judged by the origin of its time.
+/// A phase with its earlier origins. They are needed to judge an output by the origin that applied
+/// when it left.
 #[derive(Debug, Clone)]
 pub struct PhaseHistory {
     phase: Phase,
@@ -269,8 +271,8 @@ impl PhaseHistory {
         self.phase.anew();
     }
 
-    /// Moves the origin. `since` holds the time from which the new origin applies, and the present
-    /// time.
+    /// Moves the origin to `origin_ns`. `since` contains the time from which the new origin
+    /// applies, and the present time.
     pub fn move_to(&mut self, origin_ns: u64, since: (u64, u64)) {
         self.phase.cycle = cycle(self.phase.cycle.period_ns(), origin_ns);
         self.note(origin_ns, since);
@@ -287,8 +289,8 @@ impl PhaseHistory {
         }
     }
 
-    /// Returns the origin that applied at `at_ns`, or the present one if the history no longer
-    /// reaches back so far.
+    /// Returns the origin that applied at `at_ns`, or the present one if `at_ns` is before the
+    /// oldest stored origin.
     pub fn origin_at(&self, at_ns: u64) -> u64 {
         let mut origins = self.origins.iter().rev();
         let of_then = origins.find(|(since_ns, _)| *since_ns <= at_ns);
@@ -337,7 +339,7 @@ mod tests {
         }
 
         #[test]
-        fn the_phase_is_found_again_after_a_restart_at_any_phase(
+        fn the_phase_of_starts_is_found_again_after_a_restart_at_any_phase(
             origin in 10 * PERIOD..20 * PERIOD,
             off in prop_oneof![0..PERIOD, PERIOD / 2 - 400_000..PERIOD / 2 + 100_000],
             calls_anew: bool,

@@ -8,13 +8,13 @@
 //! - A message may arrive late, and the clock of its sensor drifts. The grid lies at the earliest
 //!   tenth of the starts and moves with it.
 
-/// A timer's grid moves to a later time after this many consecutive windows without a start before
-/// the grid. It then moves to the earliest start in these windows.
+/// A timer's grid moves to a later time when this many consecutive windows have no start before the
+/// grid. It moves to the earliest start in these windows.
 const WINDOWS: u32 = 8;
 
-/// If the early starts of a window differ from the grid by at most this, the difference comes
-/// mostly from delays of these starts. The origin then moves only by one [`NEAR_PART`]th of the
-/// difference, because outputs would show the noise.
+/// The limit in ns up to which the early starts of a window count as near the grid. Such a small
+/// distance comes mostly from delays of these starts. The origin then moves only by the distance
+/// divided by [`NEAR_PART`], because outputs would show the noise.
 const NEAR_NS: i64 = 100_000;
 
 const NEAR_PART: i64 = 4;
@@ -38,11 +38,11 @@ impl Releases {
     }
 }
 
-/// The position of a window of starts relative to the grid, in ns.
+/// Where the starts of a window lie relative to the grid of releases, in ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bounds {
-    /// The start in the window that shows the grid. For a timer it is the earliest, otherwise the
-    /// earliest tenth.
+    /// The start in the window that shows the grid. If a timer releases the callback, it is the
+    /// earliest start, otherwise the earliest tenth.
     pub(super) early: i64,
     tenth: i64,
     pub(super) late: i64,
@@ -70,8 +70,8 @@ impl Grid {
         Grid::new(self.releases)
     }
 
-    /// Returns the position of a window of sorted starts, which must not be empty. `most_ns` is the
-    /// widest spread that still shows a grid.
+    /// Returns where a window of sorted starts lies relative to the grid. `sorted` must not be
+    /// empty. `most_ns` is the widest spread that still shows a grid.
     pub(super) fn bounds(&self, sorted: &[i64], most_ns: i64) -> Bounds {
         let tenth = sorted[sorted.len() / 10];
         let late = sorted[sorted.len() - 1 - sorted.len() / 10];

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 const MAX_THREADS: usize = 4096;
 
 /// A thread of the application that runs callbacks of the plan.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Role {
-    /// The id of the thread's process.
     pub pid: u32,
     /// The index of the thread's server in the plan. `None` if none of its callbacks belongs to a
     /// server.
@@ -22,9 +22,9 @@ pub struct Role {
 }
 
 /// One thread runs two callbacks that belong to different servers.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
-    /// The id of the thread that runs both callbacks.
     pub tid: u32,
     /// The two callbacks, as indices in [`crate::observe::Watcher::callbacks`].
     pub callbacks: [usize; 2],

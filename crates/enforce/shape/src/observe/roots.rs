@@ -29,7 +29,8 @@ enum Begins {
 #[derive(Debug)]
 pub(crate) struct Roots {
     begins: Begins,
-    /// Maps a thread to the latest events that can be roots: process, time and root.
+    /// Maps the id of a thread to its latest events that can begin an execution. Each entry
+    /// contains the process, the time and the root.
     recent: BTreeMap<u32, VecDeque<(u32, u64, Root)>>,
     seen: Option<(u32, Root, u32)>,
     root: Option<(u32, Root)>,
@@ -116,8 +117,8 @@ impl Roots {
         })
     }
 
-    /// Returns the event that began a run: the start event of rclcpp, or else the timer call or
-    /// take before the run.
+    /// Returns the event that began the callback's run: the start event of rclcpp, or else the
+    /// latest timer call or take before the run.
     fn of(&self, pid: u32, tid: u32, start_ns: u64) -> Option<Root> {
         let until = self.recent.get(&tid)?.iter().rev();
         let mut until = until.filter(|e| e.0 == pid && e.1 <= start_ns).peekable();
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_stays_bounded_while_threads_come_and_go() {
+    fn the_memory_for_execution_roots_stays_bounded_while_threads_come_and_go() {
         let mut roots = Roots::new("/a:timer(1ms)");
         for tid in 0..10 * MAX_THREADS as u64 {
             for n in 0..2 * EVENTS_PER_THREAD as u64 {

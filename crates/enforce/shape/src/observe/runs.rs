@@ -2,7 +2,7 @@
 
 const RUNS_KEPT: usize = 64;
 
-/// The latest runs of each callback, which show its usual duration.
+/// The latest runs of each callback, from which its usual duration is known.
 #[derive(Debug, Clone)]
 pub struct Runs {
     recent: Vec<Vec<Run>>,
@@ -16,11 +16,11 @@ struct Run {
 }
 
 /// A run of a callback that may have delayed an output, with the callback's usual duration.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cause {
     /// The index of the callback in [`crate::observe::Watcher::callbacks`].
     pub callback: usize,
-    /// The id of the thread that ran the callback.
     pub tid: u32,
     /// The time from the run's start to its end, in ns.
     pub took_ns: u64,
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_run_is_returned_with_the_median_of_its_callback() {
+    fn each_run_is_returned_with_the_median_duration_of_its_callback() {
         let mut runs = Runs::new(3);
         for n in 0..100u64 {
             let at = n * 1000;

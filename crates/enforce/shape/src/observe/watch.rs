@@ -13,7 +13,6 @@ use rustc_hash::{FxHashMap, FxHashSet};
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PlanObservation {
-    /// A callback of the plan ran from start to end.
     Ran {
         callback: usize,
         pid: u32,
@@ -28,8 +27,8 @@ pub enum PlanObservation {
         topic: Option<String>,
         time_ns: u64,
         source_ns: Option<i64>,
-        /// The index of the first callback from which the published data came. Data is followed
-        /// back as far as the last shaper.
+        /// The index of the first callback whose execution the published data came from. If a
+        /// shaper republished the data on the way, this is the first callback after that shaper.
         from: usize,
         /// The start of the callback `from`, CLOCK_MONOTONIC.
         start_ns: u64,
@@ -41,7 +40,7 @@ pub enum PlanObservation {
     },
 }
 
-/// A callback that is not in the plan, as it ran on one thread.
+/// A callback outside of the plan, with the number of its runs on one thread.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unplanned {
@@ -65,8 +64,8 @@ pub struct Watcher {
     homes: Vec<Option<u32>>,
     foreign: FxHashSet<u32>,
     paths: FxHashMap<u32, Option<(usize, usize)>>,
-    /// The number of runs of each callback outside of the plan, by callback, process and thread.
-    /// `None` after [`Watcher::take_unplanned`].
+    /// The number of runs of each callback outside of the plan, by the numbers of callback, process
+    /// and thread. `None` once [`Watcher::take_unplanned`] was called.
     unplanned: Option<FxHashMap<(u32, u32, u32), u64>>,
     numbers_are_stale: bool,
 }
@@ -74,8 +73,8 @@ pub struct Watcher {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Number {
     Of(usize),
-    /// A second instance of the callback with this index. Its id differs only in the part that
-    /// distinguishes nodes of the same name.
+    /// A second instance of the plan's callback with this index. The ids of both differ only in the
+    /// part that distinguishes nodes of the same name.
     Twin(usize),
     Synchroniser,
     Other,
@@ -153,13 +152,14 @@ impl Watcher {
         }
     }
 
-    /// Returns the ids of the watched callbacks. The first one is the first callback of all chains.
+    /// Returns the ids of the watched callbacks. The first id is that of the first callback of all
+    /// chains.
     pub fn callbacks(&self) -> &[String] {
         &self.callbacks
     }
 
-    /// Takes events in order of time, and appends what they show of the plan's callbacks to
-    /// `found`.
+    /// Reads events in order of time. Appends the runs, publications and starts of the plan's
+    /// callbacks to `found`.
     pub fn push(&mut self, events: &[Event], found: &mut Vec<PlanObservation>) {
         for event in events {
             self.synth.push(event);
@@ -207,9 +207,9 @@ impl Watcher {
         self.numbers_are_stale = false;
     }
 
-    /// Returns the role of a callback by its present id. When a node of the same name appears, the
-    /// ids of both nodes' callbacks may change. The callback that was in the plan stays in the
-    /// plan.
+    /// Returns whether the callback `id` belongs to the plan. When a node of the same name appears,
+    /// the ids of both nodes' callbacks may change. A callback that was in the plan then stays in
+    /// the plan.
     fn named(&self, number: usize, id: &str) -> Number {
         if let Some(&i) = self.index.get(id) {
             return Number::Of(i);
@@ -229,8 +229,8 @@ impl Watcher {
             .unwrap_or(Number::Other)
     }
 
-    /// Removes and returns the callbacks that are not in the plan. From now on, such callbacks are
-    /// not recorded.
+    /// Removes and returns the callbacks outside of the plan. Later runs of such callbacks are not
+    /// recorded.
     pub fn take_unplanned(&mut self) -> Vec<Unplanned> {
         let unplanned = self.unplanned.take();
         let ids = self.synth.callback_ids();
@@ -255,8 +255,8 @@ impl Watcher {
         }
     }
 
-    /// Returns the index of the plan's callback that ran. A second instance counts too if it runs
-    /// in another process.
+    /// Returns the index of the plan's callback to which `number` belongs. A second instance also
+    /// counts if it runs in another process.
     fn of_plan(&mut self, number: u32, pid: u32) -> Option<usize> {
         match self.number(number) {
             Number::Of(i) => {

@@ -11,10 +11,10 @@ const MAX_FILE_BYTES: usize = 1 << 20;
 /// thread that is in a system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Preemption {
-    /// A thread of higher priority gets the CPU only at the end of the system call.
+    /// A thread of higher priority gets the CPU only when the running thread's system call ends.
     None,
-    /// A thread of higher priority gets the CPU at the end of the system call and at chosen points
-    /// within it.
+    /// A thread of higher priority gets the CPU when the running thread's system call ends, and at
+    /// chosen points within the call.
     Voluntary,
     /// A real-time thread of higher priority gets the CPU at once, a normal thread at the next
     /// tick.
@@ -28,6 +28,7 @@ pub enum Preemption {
 }
 
 /// The settings of a machine that matter to shaping.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Facts {
     /// The kernel's preemption model. `None` if no file states it.
@@ -36,21 +37,23 @@ pub struct Facts {
     pub preemption_is_dynamic: bool,
     /// The frequency of the kernel's timer interrupt in Hz. `None` if no file states it.
     pub hz: Option<u32>,
-    /// The highest resolution of timers, in ns. `None` if it cannot be read.
+    /// The resolution of the kernel's timers, in ns. `None` if it cannot be read.
     pub timer_resolution_ns: Option<u64>,
-    /// Whether the freezers of cgroup version 1 and of version 2 are mounted.
+    /// The first value is true if the freezer of cgroup version 1 is mounted, the second if that of
+    /// version 2 is.
     pub freezers: (bool, bool),
     /// The share of each CPU's time that the kernel lets real-time threads use, from 0 to 1
     /// (`sched_rt_runtime_us` / `sched_rt_period_us`). `None` if it is unlimited or unknown.
     pub real_time_share: Option<f64>,
-    /// Whether every cgroup has a budget of real-time CPU time (RT_GROUP_SCHED). `None` if the
-    /// kernel has no such budgets, or if this is unknown.
+    /// True if every cgroup directly below the root may run real-time threads, although the kernel
+    /// divides real-time CPU time among cgroups (RT_GROUP_SCHED). `None` if the kernel does not
+    /// divide it, or if this is unknown.
     pub groups_have_real_time: Option<bool>,
-    /// The CPUs on which the scheduler places no threads unless they ask for them (isolcpus).
+    /// The CPUs on which the scheduler places no threads on its own (`isolcpus`). Threads run there
+    /// only if their affinity names such a CPU.
     pub isolated: BTreeSet<u16>,
     /// The CPUs that each device's interrupts may use, by the interrupt's name.
     pub interrupts: BTreeMap<String, BTreeSet<u16>>,
-    /// The settings of each CPU, by its number.
     pub cpus: BTreeMap<u16, CpuFacts>,
     /// The kernel's clock source, for example `tsc`. Empty if it is unknown.
     pub clock_source: String,
@@ -58,7 +61,6 @@ pub struct Facts {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CpuFacts {
-    /// The governor that chooses the CPU's frequency, for example `performance`.
     pub governor: Option<String>,
     /// The longest time in us that the CPU needs to wake up from an enabled idle state.
     pub wake_us: Option<u64>,

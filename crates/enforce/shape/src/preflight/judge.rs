@@ -4,7 +4,7 @@ use super::{Facts, Grade, Line, Preemption};
 use onbeat_plan::Plan;
 use std::collections::BTreeSet;
 
-/// CPUs that need longer than this (in us) to wake up from idling make slots late.
+/// The limit of a CPU's time to wake up from idling, in us. CPUs that need longer make slots late.
 const SLOW_WAKE_US: u64 = 50;
 
 pub(super) fn judge(facts: &Facts, plan: &Plan, dispatcher_cpu: u16) -> Vec<Line> {
@@ -196,7 +196,7 @@ fn throttling(facts: &Facts, plan: &Plan) -> Line {
         .utilisation
         .iter()
         .filter(|(_, used)| **used > share)
-        .map(|(cpu, used)| format!("CPU {cpu} is used for {:.0} %", used * 100.0))
+        .map(|(cpu, used)| format!("the plan uses {:.0} % of CPU {cpu}", used * 100.0))
         .collect();
     let percent = share * 100.0;
     match over.is_empty() {
@@ -219,7 +219,7 @@ fn throttling(facts: &Facts, plan: &Plan) -> Line {
 }
 
 fn groups(facts: &Facts) -> Line {
-    let about = "real-time in cgroups";
+    let about = "real-time CPU time of cgroups";
     match facts.groups_have_real_time {
         None => line(about, Grade::Ok, "real-time CPU time is not divided among cgroups".into(), None),
         Some(true) => line(about, Grade::Ok, "real-time CPU time is divided among cgroups (RT_GROUP_SCHED), and each cgroup has a share".into(), None),

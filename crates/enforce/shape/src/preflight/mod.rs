@@ -35,15 +35,15 @@ impl Grade {
 }
 
 /// One setting of the machine, with its grade and the way to improve it.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// The grade that the setting gets for shaping.
     pub grade: Grade,
     /// The name of the setting that was checked, for example `CPU frequency`.
     pub about: &'static str,
     /// The value of the setting and its consequence.
     pub found: String,
-    /// The way to change the setting, as a sentence. `None` if nothing needs to change.
+    /// A sentence that says how to change the setting. `None` if nothing needs to change.
     pub way_out: Option<String>,
 }
 

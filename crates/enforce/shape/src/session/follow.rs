@@ -6,8 +6,8 @@ use crate::observe::{Execution, Moved};
 use crate::stages::Stage;
 use onbeat_time::clock::monotonic_ns;
 
-/// The session reports that the phase was found again if it moved by more than a cycle divided by
-/// this number.
+/// The session reports a change of the phase only if the change exceeds a cycle divided by this
+/// number.
 const FOUND_PART: u64 = 20;
 
 impl Session<'_> {
@@ -26,8 +26,8 @@ impl Session<'_> {
         }
     }
 
-    /// Returns the time from which a new origin applies. If possible, no output waits at that time,
-    /// so the change moves no output.
+    /// Returns the time from which a new origin applies. If possible, this is a time at which no
+    /// output waits, so that the change moves no output.
     fn quiet_ns(&self) -> u64 {
         let (shaper, course) = (self.supervisor.shaper(), self.stage.course());
         let quiet_ns = shaper.zip(course).map(|(shaper, course)| {

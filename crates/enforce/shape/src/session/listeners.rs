@@ -26,7 +26,7 @@ pub(super) struct Listeners<'a> {
     pub(super) board: Option<Arc<Board>>,
     tally: Tally,
     executions: Vec<u64>,
-    /// The time of the first start (CLOCK_MONOTONIC) that belongs to the plan in force.
+    /// The time of the first release (CLOCK_MONOTONIC) that belongs to the present plan.
     from_ns: u64,
     notes: VecDeque<String>,
 }
@@ -67,8 +67,8 @@ impl<'a> Listeners<'a> {
 }
 
 impl Session<'_> {
-    /// Reports the state to the caller and to the clients of the status socket, without waiting.
-    /// Must be called about once a second.
+    /// Sends the session's state to the caller and to the clients of the status socket, without
+    /// waiting. Must be called about once a second.
     pub(super) fn report_state(&mut self) {
         if let Some(board) = &self.listeners.board {
             let notes = board.post().take_notes();
@@ -96,8 +96,8 @@ impl Session<'_> {
         }
     }
 
-    /// Reports whether shaping need not wait for diagnostics: they are ready, nobody wants them, or
-    /// the time for their start is over.
+    /// Returns true if shaping does not have to wait for the diagnostics. They are then ready, or
+    /// the user does not want them, or the time for their start is over.
     pub(super) fn may_begin(&mut self, elapsed: Duration) -> Result<bool, ShapeError> {
         let standing = self.listeners.board.as_ref().map(|b| b.post().standing());
         match standing.unwrap_or_default() {

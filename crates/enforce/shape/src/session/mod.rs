@@ -35,7 +35,7 @@ use std::time::Duration;
 
 type StartServers<'a> = Box<dyn Fn(&[Server], u64) -> Result<Box<dyn Servers>, StartError> + 'a>;
 
-const NOT_HELD: &str = "A message could not be held inside the application, and left at once. It was lent by the middleware (loaned), had more than 256 KiB, or 16 others waited. Use --hold outside if this occurs often.";
+const NOT_HELD: &str = "A message could not be held inside the application, and left at once. It was lent by the middleware (loaned), had more than 256 KiB, or 16 other messages waited already. Use --hold outside if this occurs often.";
 
 struct Session<'a> {
     plan: &'a Plan,
@@ -47,7 +47,7 @@ struct Session<'a> {
     application: Application<'a>,
     supervisor: Supervisor<'a>,
     stage: Stage<'a>,
-    /// The plan in force and the earlier ones. They differ from [`Session::plan`] only in slots and
+    /// The present plan and the earlier ones. They differ from [`Session::plan`] only in slots and
     /// in values that follow from slots.
     plans: Plans,
     notes: Notes,
@@ -85,8 +85,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Takes events in order of time. `record_also` makes the recorder observe one more process.
-    /// After an error, the session takes no more events.
+    /// Processes events in order of time. `record_also` makes the recorder observe one more
+    /// process. After an error, the session ignores events.
     fn push(&mut self, events: &[Event], record_also: &dyn Fn(u32)) {
         if self.error.is_some() {
             return;
@@ -231,8 +231,9 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Reports whether the application continues after an error. It continues if the session
-    /// started it and has begun to shape it, because the application may be at work.
+    /// Returns true if the application continues to run after an error of the session. It continues
+    /// if the session started the application and has begun to shape it, because the application
+    /// may be at work.
     fn runs_on(&self) -> bool {
         self.stage.course().is_some() && !self.options.application.command.is_empty()
     }
@@ -278,10 +279,10 @@ impl Observer for Session<'_> {
         self.report_state();
     }
 
-    /// Reports whether the recording keeps an event. It keeps only events from the time in which
-    /// the application was shaped. After that, threads of unfinished executions have neither their
-    /// priority nor their CPU. If the user wants no recording, nothing is kept, because writing
-    /// costs time and the kernel's own writing keeps other threads off the CPU.
+    /// Returns true if an event belongs into the recording. Only events from the time in which the
+    /// application was shaped belong there. After that time, threads of unfinished executions have
+    /// lost their priority and their CPU. If the user wants no recording, the result is always
+    /// false: writing costs time, and the kernel's writing keeps other threads off the CPU.
     fn is_kept(&self, event: &Event) -> bool {
         let ended_ns = match &self.stage {
             Stage::Stopped(stopped) => stopped.at_ns,

@@ -14,8 +14,8 @@ use onbeat_time::Cycle;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The least time between taking a new plan and its first cycle, so that gates and shaper change in
-/// the same cycle. In short cycles it is a quarter of the cycle.
+/// The minimum time between reading a new plan and its first cycle, in ns. It lets gates and shaper
+/// change in the same cycle. In short cycles it is a quarter of the cycle.
 const AHEAD_NS: u64 = 10_000_000;
 
 impl Session<'_> {
@@ -31,8 +31,9 @@ impl Session<'_> {
         board.reloads().done(number, reloaded);
     }
 
-    /// Replaces the plan and returns the outcome. `now` returns the time (CLOCK_MONOTONIC). If the
-    /// next cycle is too near, `now` first waits until one is far enough away.
+    /// Replaces the plan by a new one and returns the outcome. `now` returns the time
+    /// (CLOCK_MONOTONIC). If the next cycle is too near, `now` first waits until one is far enough
+    /// away.
     pub(super) fn reload(
         &mut self,
         plan: Result<Plan, String>,

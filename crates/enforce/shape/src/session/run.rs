@@ -33,8 +33,8 @@ pub fn rights() -> Vec<Capability> {
     onbeat_record::AT_START.iter().copied().chain(own).collect()
 }
 
-/// Shapes by `plan` until the duration is over, a signal arrives, or the command ends. Calls
-/// `report` about once a second.
+/// Shapes an application by `plan` until the duration is over, a signal arrives, or the command
+/// ends. Calls `report` about once a second.
 ///
 /// # Errors
 ///
@@ -47,7 +47,7 @@ pub fn shape(
     shape_on(plan, options, report, None)
 }
 
-/// Shapes by `plan` like [`shape`], and publishes the session's status on `board`.
+/// Shapes an application by `plan` like [`shape`], and publishes the session's status on `board`.
 ///
 /// # Errors
 ///
@@ -132,7 +132,8 @@ pub fn shape_on(
     Ok(summary)
 }
 
-/// Returns the options with which the session records the application, and starts its `command` if there is one.
+/// Returns the options for recording the application. They include its `command`, if the session
+/// starts it.
 fn recording(
     options: &ShapeOptions,
     trace: &Trace,
@@ -160,13 +161,15 @@ fn recording(
 }
 
 struct Holding {
-    /// The plan and the files of an application that holds its outputs back itself.
+    /// The plan and the shaper's files, if the application's own processes hold the outputs back.
     inside: Option<(Plan, Shaper)>,
-    /// The place where outputs are held back, if onbeat chose it.
+    /// A sentence that says where outputs are held back. `None` if the user chose the place, or if
+    /// no output is held back.
     note: Option<String>,
 }
 
-/// Decides where outputs are held back, and makes the files that are necessary inside.
+/// Decides where outputs are held back: in the application or in the shaper. Makes the files that
+/// holding in the application needs.
 fn hold(plan: &Plan, options: &ShapeOptions) -> Result<Holding, InsideError> {
     let outside = |note| Holding { inside: None, note };
     let moves = moves(plan);
@@ -198,8 +201,8 @@ fn hold(plan: &Plan, options: &ShapeOptions) -> Result<Holding, InsideError> {
     }
 }
 
-/// Returns the plan and the files of an application that holds its outputs back itself.
-/// `distribution` is the application's `ROS_DISTRO`.
+/// Returns the plan and the shaper's files for an application whose own processes hold the outputs
+/// back. `distribution` is the application's `ROS_DISTRO`.
 fn keep(
     plan: &Plan,
     options: &ShapeOptions,
@@ -217,7 +220,7 @@ fn keep(
     Ok((plan, shaper))
 }
 
-/// Distributions in which a publication has no time stamp that the recorder sees.
+/// The ROS 2 distributions in which the recorder sees no time stamp of a publication.
 const BEFORE_JAZZY: &[&str] = &["humble", "iron"];
 
 pub(crate) enum Trace {
@@ -254,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outputs_are_held_inside_if_that_is_possible() {
+    fn outputs_are_held_inside_the_application_if_that_is_possible() {
         let text = include_bytes!("../../../plan/tests/golden/plan.yaml");
         let mut plan = onbeat_plan::file::read(text).expect("a plan");
         let mut options = crate::session::tests::options(&[]);
@@ -270,7 +273,7 @@ mod tests {
         assert_eq!(auto, (true, inside.to_owned()));
         let (is_inside, note) = held(&plan, HoldAt::Auto, &[]).expect("a place");
         assert!(
-            !is_inside && note.ends_with("/t5, because onbeat does not start it."),
+            !is_inside && note.ends_with("/t5, because onbeat does not start the application."),
             "{note}"
         );
         assert!(held(&plan, HoldAt::Inside, &[]).is_err());

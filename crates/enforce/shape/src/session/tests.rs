@@ -534,7 +534,7 @@ fn events_are_recorded_only_during_shaping_and_on_request() {
 }
 
 #[test]
-fn servers_that_fail_to_start_end_the_session_unchanged() {
+fn servers_that_fail_to_start_end_the_session_and_change_no_thread() {
     let (plan, options) = (plan(), options(&["robot"]));
     let mut report = |_: &Live| ();
     let mut harness = Harness::new(&plan, &options, &mut report);
@@ -569,7 +569,7 @@ fn new_notes(harness: &mut Harness) -> Vec<String> {
 }
 
 #[test]
-fn a_refused_thread_is_reported_and_other_threads_are_shaped() {
+fn a_thread_that_cannot_be_assigned_is_reported_and_the_others_are_shaped() {
     without_and_with_strict(|harness, strict| {
         let at = harness.now_ms;
         harness.push(&run("0x1", REFUSED, at));
@@ -600,7 +600,7 @@ fn a_refused_thread_is_reported_and_other_threads_are_shaped() {
 }
 
 #[test]
-fn shaping_fails_only_if_every_thread_is_refused() {
+fn shaping_fails_only_if_no_thread_can_be_assigned() {
     let (both, options) = (plan(), options(&[]));
     let mut report = |_: &Live| ();
     let mut harness = Harness::new(&both, &options, &mut report);

@@ -20,8 +20,8 @@ pub(super) struct Ros {
     pub(super) folders: Vec<PathBuf>,
 }
 
-/// Returns the outputs that a shaper republishes, with their indices in the plan. Each topic occurs
-/// once, even with several publishers.
+/// Returns the outputs that a shaper republishes, each with its index in the plan. Each topic
+/// occurs once, even if it has several publishers.
 pub(super) fn held(plan: &Plan) -> impl Iterator<Item = (usize, &onbeat_plan::schema::Output)> {
     let mut seen = BTreeSet::new();
     let republished = |o: &(usize, &onbeat_plan::schema::Output)| o.1.hold == Hold::Republish;
@@ -40,8 +40,9 @@ fn server<'a>(plan: &'a Plan, name: &str) -> Option<&'a onbeat_plan::schema::Ser
     plan.servers.iter().find(|s| s.name == name)
 }
 
-/// Returns the shaper's configuration, and the plan's output for each of its outputs (`None` for a
-/// throttled input). `application` is the process beside which the shaper runs (pidfd_open(2)).
+/// Returns the shaper's configuration. Also returns, for each output of the shaper, the index of
+/// the plan's output (`None` for a throttled input). `application` is the process beside which the
+/// shaper runs (pidfd_open(2)).
 pub(super) fn configuration(
     plan: &Plan,
     application: BorrowedFd<'_>,
@@ -92,13 +93,14 @@ pub(super) fn configuration(
     (config, numbers)
 }
 
-/// The priority of the threads that send held outputs: below the dispatcher's and above the
-/// middleware's.
+/// The SCHED_FIFO priority of the threads that send held outputs. It is below the dispatcher's and
+/// above the middleware's.
 pub(crate) const SENDING: u8 = 97;
 const _: () = assert!(SENDING > onbeat_plan::schema::MAX_PRIORITY + 1);
 
-/// Returns the CPU and priority of the shaper's thread for an output. It is the middleware's CPU,
-/// so that neither the chain nor the waiting for a slot takes time from the other.
+/// Returns the CPU and the priority of the shaper's thread for an output. The CPU is the
+/// middleware's, so that the shaper's wait for a slot and the chain take no CPU time from each
+/// other.
 fn place(plan: &Plan, name: &str) -> Option<Place> {
     let middleware = &plan.middleware;
     server(plan, name).map(|s| Place {

@@ -27,10 +27,10 @@ use thiserror::Error;
 #[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum InsideError {
-    /// An application that already runs has not loaded the library.
+    /// An application that already runs has not loaded onbeat's library.
     #[error("--hold inside: onbeat must start the application. Give its command after --, or use --hold outside")]
     NoCommand,
-    /// `ROS_DISTRO` names a distribution without what the library needs.
+    /// `ROS_DISTRO` names a distribution in which onbeat's library cannot work.
     #[error("--hold inside: the library needs ROS 2 Jazzy or later, and ROS_DISTRO is {0}. Use --hold outside")]
     Distribution(String),
     #[error("--hold inside: {nodes} nodes publish {topic}, which the plan throttles. Only a shaper outside of the application can let in one message of all of them. Use --hold outside")]
@@ -40,26 +40,26 @@ pub enum InsideError {
 }
 
 impl InsideError {
-    /// Returns the reason as a clause, for a session that takes the other place.
+    /// Returns the reason as a clause, for a session that then holds outputs in the shaper.
     pub(crate) fn reason(&self) -> String {
         match self {
-            InsideError::NoCommand => "onbeat does not start it".into(),
+            InsideError::NoCommand => "onbeat does not start the application".into(),
             InsideError::Distribution(name) => {
                 format!("ROS_DISTRO is {name}, and the library needs Jazzy or later")
             }
             InsideError::Throttle { topic, nodes } => {
-                format!("{nodes} nodes publish {topic}, and one message of all of them may enter")
+                format!("{nodes} nodes publish {topic}, and only one of all their messages may enter per cycle")
             }
-            InsideError::Files(error) => format!("its files cannot be created ({error})"),
+            InsideError::Files(error) => format!("the library's files cannot be created ({error})"),
         }
     }
 }
 
-/// Returns the plan with outputs and inputs that keep their topics: no topic is remapped.
+/// Returns a plan under which outputs and inputs keep their topics: no topic is remapped.
 ///
 /// # Errors
 ///
-/// Fails if the plan needs what the library does not do.
+/// Fails if the plan needs a feature that the library does not have.
 pub(crate) fn without_moves(mut plan: Plan) -> Result<Plan, InsideError> {
     for input in &plan.inputs {
         let nodes = plan.inputs.iter().filter(|i| i.topic == input.topic);
@@ -80,7 +80,7 @@ pub(crate) fn without_moves(mut plan: Plan) -> Result<Plan, InsideError> {
 }
 
 /// The files that the application's processes use, and the heartbeat. Dropping this value removes
-/// the files; processes that run on pass all messages on.
+/// the files. Processes that still run then pass all messages on at once.
 pub(super) struct Inside {
     library: Directory,
     files: Directory,
@@ -104,12 +104,12 @@ const LIBRARY: &str = "libonbeat_hold.so";
 const PREFIX: &str = "onbeat-hold-";
 
 impl Inside {
-    /// Gives the table of lineage to the processes that have asked for it.
+    /// Sends the table of lineage to the processes that have asked for it.
     pub(super) fn give_lineage(&mut self, table: Option<BorrowedFd<'_>>) {
         self.lineage.poll(table);
     }
 
-    /// Returns the number of times that the dispatcher has woken up, which the dispatcher counts.
+    /// Returns a counter of the dispatcher's wake-ups, which the dispatcher increments.
     pub(super) fn wakes(&self) -> Arc<AtomicU64> {
         self.wakes.clone()
     }
@@ -123,8 +123,8 @@ impl Inside {
 }
 
 impl Shaper {
-    /// Makes the library and its files for a plan from [`without_moves`]. Processes that load the
-    /// library pass all messages on at once until [`Shaper::shape`].
+    /// Creates the library and its files for a plan that [`without_moves`] returned. Processes that
+    /// load the library pass all messages on at once until [`Shaper::shape`].
     pub(crate) fn inside(plan: &Plan) -> Result<Shaper, InsideError> {
         let scratch = [std::env::temp_dir(), "/var/tmp".into()];
         // The files contain no secrets, and the application may run as another user.
@@ -194,7 +194,8 @@ fn outputs(plan: &Plan, held: &[(usize, &onbeat_plan::schema::Output)]) -> Vec<O
     outputs.chain(inputs).collect()
 }
 
-/// Makes the named pipe on which the application's processes report, and opens it for reading.
+/// Creates the named pipe through which the application's processes report, and opens it for
+/// reading.
 fn pipe(path: &Path, user: Option<(u32, u32)>) -> io::Result<OwnedFd> {
     let (read, write) = (Mode::RUSR, Mode::WUSR);
     mkfifoat(CWD, path, read | write)?;
@@ -207,11 +208,13 @@ fn pipe(path: &Path, user: Option<(u32, u32)>) -> io::Result<OwnedFd> {
     Ok(pipe)
 }
 
-/// The thread of the heartbeat only looks this often while another thread, the dispatcher, beats.
+/// The interval at which the heartbeat's thread checks whether the dispatcher still beats in its
+/// place.
 const REST: Duration = Duration::from_secs(1);
 
-/// Shows the processes that this one is alive. A process without a heartbeat for two cycles passes
-/// its messages on. Rests while the dispatcher does the same, which counts its `wakes`.
+/// Writes the heartbeat that shows the application's processes that onbeat is alive. A process
+/// without a heartbeat for two cycles passes its messages on at once. Pauses while the dispatcher
+/// beats, which `wakes` shows.
 fn beat(page: &PageWriter, every: Duration, wakes: &AtomicU64, ends: &AtomicBool) {
     let parameters = libc::sched_param {
         sched_priority: SENDING.into(),
@@ -242,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn files_for_the_library_are_made_and_removed() {
+    fn the_files_of_the_library_inside_the_application_are_created_and_removed() {
         let mut plan = plan();
         plan.overshoot = onbeat_plan::schema::Overshoot::Drop;
         let plan = without_moves(plan).expect("it can be held");
@@ -278,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn an_input_of_several_nodes_needs_a_throttler_outside() {
+    fn an_input_that_several_nodes_publish_is_throttled_outside_of_the_application() {
         let mut plan = plan();
         let second = plan.inputs[0].clone();
         plan.inputs.push(second);

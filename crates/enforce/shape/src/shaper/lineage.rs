@@ -16,19 +16,19 @@ const _: () = {
     assert!(factor == layout::FACTOR && check == layout::CHECK);
 };
 
-/// The processes that throttle inputs.
+/// Which processes throttle the inputs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Throttlers {
     None,
     Shaper(u32),
-    /// The processes that publish the inputs.
+    /// The application's processes that publish the inputs.
     Application,
 }
 
 pub(crate) struct LineageFeed<'a> {
     plan: &'a Plan,
-    /// The recorder's maps for lineage. `None` before the recording begins, and if this kernel does
-    /// not support lineage.
+    /// The recorder's BPF maps for lineage. `None` before the recording begins, and if this kernel
+    /// does not support lineage.
     lineage: Option<Arc<Lineage>>,
     roots: Roots,
     waiting: Vec<RootChange>,
@@ -63,8 +63,8 @@ impl<'a> LineageFeed<'a> {
         self.lineage.as_ref().map(|l| l.table())
     }
 
-    /// Finds where executions begin and are joined. `throttlers` are the processes that throttle
-    /// inputs.
+    /// Finds in `events` where executions begin and where a synchroniser joins them. `throttlers`
+    /// says which processes throttle the inputs.
     pub(crate) fn push(&mut self, events: &[Event], throttlers: Throttlers) {
         if let Some(change) = self.roots.push(events) {
             self.pass_on_root(change);
@@ -120,8 +120,8 @@ impl<'a> LineageFeed<'a> {
         }
     }
 
-    /// Records a run of the first callback. With throttled inputs it begins no execution, because
-    /// the inputs do.
+    /// Records a run of the first callback. If inputs are throttled, the run does not begin an
+    /// execution, because the inputs do.
     pub(crate) fn first_ran(&mut self, pid: u32, tid: u32, start_ns: u64) {
         if self.plan.inputs.is_empty() {
             if let Some(change) = self.roots.ran(pid, tid, start_ns) {

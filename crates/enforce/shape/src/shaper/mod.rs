@@ -43,21 +43,16 @@ use thiserror::Error;
 #[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum ShaperError {
-    /// onbeat could not start the shaper.
     #[error(transparent)]
     Companion(#[from] CompanionError),
     #[error("the shaper ended ({status}): {said}")]
     Ended {
         status: std::process::ExitStatus,
-        /// The last line that the shaper wrote to standard error.
+        /// The last line that the shaper's process wrote to standard error.
         said: String,
     },
     #[error("no process of the application holds back {topics} within {within_s} s. Check that its nodes publish there, that its processes keep LD_PRELOAD and ONBEAT_HOLD, and that its ROS 2 is Jazzy or later. Or use --hold outside")]
-    NotInside {
-        within_s: u64,
-        /// The names of the topics, as a list for the message.
-        topics: String,
-    },
+    NotInside { within_s: u64, topics: String },
     #[error(
         "the shaper had no endpoints within {within_s} s. Check that the application publishes {topics}"
     )]
@@ -75,7 +70,7 @@ pub(crate) struct Shaper {
     page: Arc<PageWriter>,
     reports: Reports,
     outputs: Vec<OutputState>,
-    /// Whether the shaper carries late outputs over, whatever the plan's policy: see
+    /// If true, the shaper carries late outputs over, whatever the plan's policy says. See
     /// [`Shaper::shape`].
     settling: bool,
 }
@@ -86,7 +81,8 @@ enum Carrier {
 }
 
 struct OutputState {
-    /// The index of the plan's output (the first one with the topic). `None` for a throttled input.
+    /// The index of the output in the plan (the first one with the topic). `None` for a throttled
+    /// input.
     output: Option<usize>,
     is_ready: bool,
     arrivals: VecDeque<u64>,
@@ -99,12 +95,13 @@ pub(crate) struct Polled {
     pub(crate) has_stopped: bool,
     pub(crate) has_ended: bool,
     pub(crate) lost: u64,
-    /// The number of messages that could not be held inside the application.
+    /// The number of messages that the application's processes could not hold back.
     pub(crate) not_held: u64,
 }
 
 impl Shaper {
-    /// Returns the shaper's process, or `None` if outputs are held inside the application.
+    /// Returns the id of the shaper's process, or `None` if the application's own processes hold
+    /// the outputs back.
     pub(crate) fn pid(&self) -> Option<u32> {
         match &self.carrier {
             Carrier::Process { process, .. } => Some(process.id()),
@@ -134,8 +131,8 @@ impl Shaper {
     }
 
     /// Begins to hold messages back until their slots. Until [`Shaper::set_settling`] is called, a
-    /// late message leaves in a later slot, whatever the policy, because executions that run now
-    /// began unshaped.
+    /// late message leaves in a later slot, whatever the plan's policy says. The reason: executions
+    /// that run now began unshaped.
     pub(crate) fn shape(&mut self, origin_ns: u64, plan: &Plan) {
         self.page
             .set_table(plan.cycle_ms.0, origin_ns as i64, &config::tables(plan));
@@ -170,8 +167,8 @@ impl Shaper {
         )
     }
 
-    /// Returns a function that tells the shaper at a time (CLOCK_MONOTONIC, ns) that its owner is
-    /// alive. The function is real-time safe.
+    /// Returns a function that the dispatcher calls when it wakes up. The function tells the shaper
+    /// that its owner is alive at the given time (CLOCK_MONOTONIC, ns). It is real-time safe.
     pub(crate) fn on_wake(&self) -> OnWake {
         let page = self.page.clone();
         let wakes = match &self.carrier {
@@ -186,7 +183,7 @@ impl Shaper {
         })
     }
 
-    /// Tells the shaper that its owner is alive. Must be called about once a second.
+    /// Tells the shaper that its owner, the session, is alive. Must be called about once a second.
     pub(crate) fn beat(&self) {
         self.page.beat(monotonic_ns());
     }
@@ -268,23 +265,23 @@ impl Shaper {
         inputs.map(|o| &o.arrivals)
     }
 
-    /// Stops supervising the shaper. The shaper then passes all messages on, and ends when its
-    /// topics have no publishers any more.
+    /// Stops supervising the shaper. The shaper then passes all messages on at once, and ends when
+    /// its topics have no publishers any more.
     pub(crate) fn end(self) {
         // The closed pipe shows the shaper that its owner has ended.
         self.page.set_pass_through(true);
     }
 }
 
-/// Reports whether the shaper was killed because its container has ended. The kernel then kills all
-/// processes of the container's pid namespace.
+/// Returns true if the shaper was killed because its container has ended. When a container ends,
+/// the kernel kills all processes of its pid namespace.
 fn ended_with_its_container(beside: &Beside, status: ExitStatus) -> bool {
     status.signal() == Some(libc::SIGKILL)
         && beside.container.contains(&Namespace::Pid)
         && beside.has_ended(CONTAINER_ENDS)
 }
 
-/// The maximum number of reads of reports at a time, of 64 reports each.
+/// The maximum number of reads per poll of the shaper's pipe. Each read returns up to 64 reports.
 const READS_MAX: usize = 256;
 
 struct Reports {

@@ -8,8 +8,8 @@
 use onbeat_ros::page::OutputTable;
 use onbeat_time::Cycle;
 
-/// Returns the middle of the next time, from `now_ns` on, between the last slot of a cycle and the
-/// next release. Returns `now_ns` if slots fill the cycle.
+/// Returns the middle of the next interval between the last slot of a cycle and the next release,
+/// searched from `now_ns` on. Returns `now_ns` if slots fill the cycle.
 pub(super) fn next_ns(cycle_ns: u64, outputs: &[OutputTable], origin_ns: u64, now_ns: u64) -> u64 {
     let slots = outputs.iter().flat_map(|o| &o.slots);
     let last_ns = slots.map(|s| s.end_ns).max().unwrap_or(0);

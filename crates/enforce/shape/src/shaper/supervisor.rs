@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-/// The processes outside of the plan that send messages in slots.
+/// The processes outside of the plan that publish messages in slots.
 #[derive(Debug, Default)]
 pub(crate) struct SenderProcesses {
     pub(crate) shaper: Option<u32>,
-    /// The processes that hold throttled inputs themselves, each with the time at which it was last
-    /// seen (CLOCK_MONOTONIC).
+    /// The processes that hold back throttled inputs themselves, each with the time at which it was
+    /// last seen (CLOCK_MONOTONIC).
     pub(crate) holders: Vec<(u32, u64)>,
 }
 
@@ -45,7 +45,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Sets the shaper of an application that holds its outputs back itself.
+    /// Uses `shaper`, whose outputs the application's own processes hold back.
     pub(crate) fn hold_inside(&mut self, shaper: Shaper) {
         self.shaper = Some(shaper);
     }
@@ -110,8 +110,8 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Finds the publishers of throttled inputs among events. A callback that takes such an input
-    /// runs only once the throttler runs, so it cannot show the publisher's process.
+    /// Finds the processes that publish throttled inputs in `events`. A callback that takes such an
+    /// input runs only once the throttler runs, so it cannot show the publisher's process.
     fn add_publishers_of_inputs(&mut self, events: &[Event]) {
         let is_input = |topic: &str| self.plan.inputs.iter().any(|i| i.held_topic == topic);
         let publishes = |event: &&Event| match &event.kind {
@@ -127,8 +127,8 @@ impl<'a> Supervisor<'a> {
         self.publishers.extend(found.map(|e| (e.pid, e.time_ns)));
     }
 
-    /// Starts a shaper if none runs and a process needs one. Returns the process beside which the
-    /// shaper was started.
+    /// Starts a shaper if none runs and a process needs one. Returns the id of the process beside
+    /// which the shaper was started.
     pub(crate) fn ensure_shaper(&mut self) -> Result<Option<u32>, ShaperError> {
         if self.shaper.is_some() {
             return Ok(None);

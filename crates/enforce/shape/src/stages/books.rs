@@ -13,7 +13,7 @@ const MAX_PLANS: usize = 64;
 pub(crate) struct Book {
     plan: Arc<Plan>,
     number: u64,
-    /// The time of the first release (CLOCK_MONOTONIC) that belongs to the plan.
+    /// The time of the first release (CLOCK_MONOTONIC) that belongs to this plan.
     from_ns: u64,
     executions: u64,
     late: u64,
@@ -96,8 +96,8 @@ impl Books {
         here.copied().collect()
     }
 
-    /// Returns the counts of earlier plans, with verdicts if `judgements` are given. `deliveries`
-    /// holds the cycles of all plans, by chain.
+    /// Returns the counts of the earlier plans. If `judgements` are given, also returns their
+    /// verdicts. `deliveries` contains the cycles of all plans, by chain.
     pub(crate) fn earlier(
         &self,
         deliveries: &[Vec<Delivery>],

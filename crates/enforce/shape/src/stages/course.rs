@@ -21,8 +21,8 @@ const SETTLE_CYCLES: u64 = 5;
 pub(crate) struct Course {
     began: Instant,
     began_ns: u64,
-    /// The time from which executions count (CLOCK_MONOTONIC). Until then, some executions began
-    /// unshaped.
+    /// The time from which executions count (CLOCK_MONOTONIC). Until this time, some of the running
+    /// executions began unshaped.
     pub(crate) settled_ns: u64,
     /// The time from which the policy for late outputs applies (CLOCK_MONOTONIC). It moves when a
     /// process is restarted.
@@ -37,8 +37,8 @@ pub(crate) struct Course {
 }
 
 impl Course {
-    /// Begins the course at `now_ns` (CLOCK_MONOTONIC) under a plan and its number. All threads are
-    /// in their servers.
+    /// Begins to count executions at `now_ns` (CLOCK_MONOTONIC), under a plan and its number. All
+    /// threads are in their servers by then.
     pub(crate) fn new(
         (plan, number): (&Arc<Plan>, u64),
         phase: Phase,
@@ -144,15 +144,15 @@ impl Course {
         }
     }
 
-    /// Counts the cycles until `now_ns` in which nothing started. Must be called about once a
+    /// Counts the cycles until `now_ns` in which no execution started. Must be called about once a
     /// second.
     pub(crate) fn passed(&mut self, now_ns: u64, duration: Option<Duration>) {
         self.deliveries.passed(now_ns.min(self.ends_ns(duration)));
     }
 
     /// Ends the counting of cycles. A cycle counts if its output was due before `until_ns` and
-    /// before the end of `duration`. If the application ended earlier than that (`has_ended`), the
-    /// silence of its last seconds does not count.
+    /// before the end of `duration`. If the application ended before that (`has_ended`), its last
+    /// seconds without outputs do not count.
     pub(crate) fn finish(
         &mut self,
         plan: &Plan,

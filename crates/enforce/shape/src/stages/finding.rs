@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 const STARTS: usize = 12;
 
-/// The session waits until throttled inputs are steady. This wait takes at most the time limit for finding all
-/// callbacks, divided by this number.
+/// The divisor of the time limit for finding all callbacks. The session waits for at most this part
+/// of the limit until throttled inputs are steady.
 const STEADY_PART: u32 = 4;
 
 pub(crate) struct Finding {
@@ -44,12 +44,12 @@ impl Finding {
         self.began.elapsed()
     }
 
-    /// Returns the phase with which shaping can begin, or `None` if something is still missing.
-    /// `missing` are the callbacks that have not run often enough.
+    /// Returns the phase with which shaping can begin, or `None` if a callback or an input is still
+    /// missing. `missing` are the callbacks that have not run often enough.
     ///
     /// # Errors
     ///
-    /// Fails if something is missing when the time is over.
+    /// Fails if a callback or an input is missing when the time limit is over.
     pub(crate) fn poll(
         &self,
         plan: &Plan,

@@ -35,7 +35,7 @@ pub(crate) enum Stage<'a> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StoppedBy {
-    /// The duration was over, the application ended, or the user asked for the end.
+    /// The duration is over, the application has ended, or the user has asked to end the session.
     Request,
     Overshoot,
     Guard,
@@ -66,8 +66,8 @@ impl Stage<'_> {
         }
     }
 
-    /// Returns the course of shaping, in which executions are counted, and the time up to which
-    /// executions and switches count. Returns `None` if shaping has not begun.
+    /// Returns the course of shaping, which counts executions, and the time until which executions
+    /// and switches count. Returns `None` if shaping has not begun.
     pub(crate) fn course_mut(&mut self) -> Option<(&mut Course, u64)> {
         match self {
             Stage::Finding(_) => None,

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_of_pause_is_reported_when_its_count_rises() {
+    fn each_reason_for_open_gates_is_reported_when_its_count_rises() {
         let pauses = |thawed_by_guard, guard_silent, guard_lost| Pauses {
             thawed_by_guard,
             guard_silent,

@@ -120,8 +120,8 @@ impl<'a> Shaping<'a> {
         }
     }
 
-    /// Adapts the origin of cycles to a start of the first callback. Returns the new origin if it
-    /// has moved; it applies to outputs from `from_ns` on.
+    /// Moves the origin of cycles according to a start of the first callback. Returns the new
+    /// origin if it has moved. The new origin applies to outputs from `from_ns` on.
     pub(crate) fn started(&mut self, start_ns: u64, from_ns: u64) -> Option<u64> {
         let since = (from_ns, monotonic_ns());
         let origin_ns = self.course.phase.started(start_ns, since)?;
@@ -141,8 +141,9 @@ impl<'a> Shaping<'a> {
         }
     }
 
-    /// Adapts the origin of cycles to arrivals of throttled inputs. A new origin applies to outputs
-    /// from `from_ns` on. Returns the movement, if any, and a note about slips for the user.
+    /// Moves the origin of cycles according to the arrivals of throttled inputs. A new origin
+    /// applies to outputs from `from_ns` on. Returns the movement, if any, and a note about slips
+    /// for the user.
     pub(crate) fn inputs_arrived(
         &mut self,
         arrivals: &[(usize, u64)],
@@ -207,8 +208,8 @@ impl<'a> Shaping<'a> {
         }
     }
 
-    /// Reports whether the plan's policy for late outputs applies. It applies once executions have
-    /// settled, and while the phase is known.
+    /// Returns true if the plan's policy for late outputs applies. It applies once executions have
+    /// settled, while the phase is known.
     pub(crate) fn has_policy(&mut self, plan: &Plan) -> bool {
         let now_ns = monotonic_ns();
         if self.course.phase.phase().is_sought() {
@@ -217,8 +218,8 @@ impl<'a> Shaping<'a> {
         self.course.has_policy(now_ns)
     }
 
-    /// Notes why gates stayed open since the last call. Returns false if they stay open until the
-    /// end.
+    /// Writes into `notes` why gates stayed open since the last call. Returns false if they will
+    /// stay open until the session's end.
     pub(crate) fn report_pauses(&mut self, notes: &mut Notes) -> bool {
         let pauses = self.placement.pauses();
         let new = pauses::sentences(self.reported, pauses);
@@ -261,7 +262,7 @@ pub(crate) fn left_alone(error: &ShapeError) -> String {
     format!("Not shaped: {}.", error.to_string().trim_end_matches('.'))
 }
 
-/// A note names a server's threads after this many ends of slots at which it was unknown whether
+/// A note names a server's threads after this many slot ends at which onbeat did not know whether
 /// they wait. A thread that was just assigned has not reached its executor yet.
 const ENDS_UNKNOWN: u64 = 3;
 const MAX_NAMED: usize = 4;

@@ -26,13 +26,13 @@ impl Board {
         self.lock().0.clone()
     }
 
-    /// Returns the latest status and its age. The age is zero until the first status comes.
+    /// Returns the latest status and its age. The age is zero while no status has been published.
     pub(crate) fn published(&self) -> (Arc<Status>, Duration) {
         let (status, at) = self.lock().clone();
         (status, at.map_or(Duration::ZERO, |at| at.elapsed()))
     }
 
-    /// Returns the queue of new plans that clients have brought for the session.
+    /// Returns the queue of new plans that clients have sent to the session.
     pub fn reloads(&self) -> &Reloads {
         &self.reloads
     }

@@ -11,9 +11,9 @@ use std::time::Duration;
 const MAX_ANSWER_BYTES: u64 = 16 << 20;
 
 /// The answer of one session to a client's request.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug)]
 pub struct Answer {
-    /// The id of the session's process.
     pub pid: u32,
     /// The answer's text, or the reason why no answer came.
     pub text: io::Result<String>,
@@ -24,7 +24,7 @@ pub struct Answer {
 ///
 /// # Errors
 ///
-/// Returns an error if the directory cannot be read, or if users other than this one may access it.
+/// Returns an error if the directory cannot be read, or if other users may access it.
 pub fn ask(
     dir: &Path,
     only: Option<u32>,

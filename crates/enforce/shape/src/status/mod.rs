@@ -38,9 +38,8 @@ pub const SCHEMA: &str = "onbeat-status/1";
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Status {
-    /// The name and version of this format: always [`SCHEMA`].
+    /// The name and version of the status format: always [`SCHEMA`].
     pub schema: &'static str,
-    /// The id of the session's process.
     pub pid: u32,
     pub state: State,
     pub plan: PlanStatus,
@@ -48,15 +47,11 @@ pub struct Status {
     pub missing: Vec<String>,
     /// The time since shaping began, in ns. `None` if it has not begun.
     pub shaping_ns: Option<u64>,
-    /// The counts of all chains together since shaping began.
     pub counts: Counts,
-    /// The number of times that gates stayed open, by reason.
     pub guard: GuardStatus,
     pub promises: Vec<Promise>,
-    /// The distribution of the dispatcher's lateness, in ns.
     pub dispatcher: Lateness,
     pub servers: Vec<ServerStatus>,
-    /// The latest notes for the user, one sentence each.
     pub notes: Vec<String>,
 }
 
@@ -84,20 +79,20 @@ impl State {
     }
 }
 
-/// The plan in force in a session, with the counts under it.
+/// The plan in force in a session, with the counts of its chains and of earlier plans.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct PlanStatus {
     pub strategy: String,
     pub chains: Vec<String>,
     pub cycle_ns: u64,
-    /// The place of the plan in the session. The session began with plan 1.
+    /// The number of the plan within the session. The session began with plan 1.
     pub number: u64,
     /// The number of new plans that the session refused.
     pub refused: u64,
-    /// The counts under the latest plans before this one.
+    /// The counts under the latest plans before the present one.
     pub earlier: Vec<PlanCounts>,
-    /// The counts of each chain since shaping began.
+    /// The counts of each chain of the plan since shaping began.
     pub counts: Vec<ChainCounts>,
 }
 
@@ -108,72 +103,65 @@ pub struct ChainCounts {
     pub id: String,
     pub executions: u64,
     pub delivered: u64,
-    /// The number of cycles in which no output was delivered.
     pub without_output: u64,
-    /// The number of outputs that missed the last slot of their cycle.
     pub late: u64,
-    /// The number of outputs that the shaper discarded instead of sending them.
     pub discarded: u64,
 }
 
 /// The counts of executions under an earlier plan.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct PlanCounts {
-    /// The number of the plan. The first plan of a session is 1.
     pub number: u64,
-    /// The name of the strategy by which the plan was made.
     pub strategy: String,
-    /// The number of executions that were released under the plan.
     pub executions: u64,
-    /// The number of outputs of these executions that missed the last slot of their cycle.
     pub late: u64,
-    /// The number of outputs that the shaper discarded instead of sending them.
     pub discarded: u64,
-    /// The number of cycles without an output, of the chain with the most such cycles.
+    /// The number of cycles without an output. Of all chains, the one with the most such cycles
+    /// counts.
     pub without_output: u64,
 }
 
 /// The counts of all chains together since shaping began.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Counts {
     /// The number of cycles that the dispatcher has run.
     pub cycles: u64,
-    /// The number of executions of all chains since shaping began.
     pub executions: u64,
-    /// The number of outputs that missed the last slot of their cycle.
     pub late: u64,
-    /// The number of outputs that the shaper discarded instead of sending them.
     pub discarded: u64,
-    /// The number of cycles without an output, of the chain with the most such cycles.
+    /// The number of cycles without an output. Of all chains, the one with the most such cycles
+    /// counts.
     pub without_output: u64,
     /// The number of slots that were over before the dispatcher woke up.
     pub skipped_slots: u64,
     /// The number of slips. A slip is a cycle in which a throttled input came twice or not at all,
     /// although the input's interval was normal.
     pub slips: u64,
-    /// The number of the shaper's reports that were lost. Their outputs count as not delivered.
+    /// The number of the shaper's reports that were lost. The outputs in these reports count as not
+    /// delivered.
     pub lost_reports: u64,
 }
 
-/// The number of times that gates stayed open, by reason.
+/// The number of times that all gates were opened, by reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct GuardStatus {
-    /// The number of times the guard opened all gates because the dispatcher did not run.
+    /// The number of times that the guard opened all gates because the dispatcher did not run.
     pub opened: u64,
-    /// The number of times the dispatcher opened all gates because the guard did not run.
+    /// The number of times that the dispatcher opened all gates because the guard did not run.
     pub silent: u64,
     /// Whether the guard process has ended.
     pub lost: bool,
 }
 
 /// A promise of the plan, with the value measured so far.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Promise {
-    /// The name of the promised figure, for example `jitter`.
     pub name: &'static str,
     /// The unit of both values: `ms` or `%`.
     pub unit: &'static str,
-    /// The limit that the figure must keep, in `unit`.
     pub promised: f64,
     /// The value measured so far. `None` if nothing was measured yet.
     pub measured: Option<f64>,
@@ -197,10 +185,10 @@ pub struct Lateness {
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct ServerStatus {
-    /// The name of the server in the plan, for example `gamma`.
     pub name: String,
     pub cpu: u16,
     pub priority: u8,
-    /// The server's threads, each with its id and name. The names are untrusted.
+    /// The server's threads, each with its id and name. The application chose the names, so they
+    /// are untrusted.
     pub threads: Vec<(u32, String)>,
 }

@@ -6,28 +6,28 @@ use serde::Serialize;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The greatest number of queued plans, and of outcomes that were not read yet.
+/// The maximum number of queued plans, and of outcomes that no client has read yet.
 const MAX_QUEUED: usize = 16;
 
-/// The outcome of bringing a new plan to a running session.
+/// The outcome of sending a new plan to a running session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// The new plan is in force from now on.
+    /// The session uses the new plan from now on.
     Taken,
-    /// The new plan equals the plan in force, so nothing changes.
+    /// The new plan equals the session's present plan, so nothing changes.
     Same,
-    /// The plan in force stays. The new plan differs in a setting that cannot change while a plan
-    /// runs.
+    /// The session's present plan stays, because the new plan differs in a setting that cannot
+    /// change while a plan runs.
     Refused,
-    /// The plan in force stays. The new file is not a usable plan.
+    /// The session's present plan stays, because the new file is not a usable plan.
     Broken,
 }
 
 /// The outcome of an attempt to use a new plan, and the reason for the outcome.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Reloaded {
-    /// The outcome: whether the new plan is in force.
     pub outcome: Outcome,
     /// The reason for the outcome, as a sentence.
     pub said: String,
@@ -47,8 +47,8 @@ struct Queues {
 }
 
 impl Reloads {
-    /// Queues a plan, or the reason why its file is not a plan. Returns the number with which
-    /// [`Reloads::outcome`] finds the result. Returns `None` if too many plans are queued.
+    /// Queues a plan, or the reason why its file is not a plan. Returns a number for
+    /// [`Reloads::outcome`], or `None` if too many plans are queued.
     pub fn bring(&self, plan: Result<Plan, String>) -> Option<u64> {
         let mut queues = self.lock();
         if queues.coming.len() >= MAX_QUEUED {
@@ -60,12 +60,12 @@ impl Reloads {
         Some(number)
     }
 
-    /// Removes and returns the next plan with its number. Never waits.
+    /// Removes the next queued plan and returns it with its number. Never waits.
     pub fn take(&self) -> Option<(u64, Result<Plan, String>)> {
         self.lock().coming.pop_front()
     }
 
-    /// Stores the outcome of a plan. Only the latest outcomes are kept.
+    /// Stores the outcome of the plan with this number. Only the latest outcomes are stored.
     pub fn done(&self, number: u64, reloaded: Reloaded) {
         let mut queues = self.lock();
         if queues.done.len() == MAX_QUEUED {
@@ -74,7 +74,8 @@ impl Reloads {
         queues.done.push_back((number, reloaded));
     }
 
-    /// Returns the outcome of a plan, or `None` if the session has not reported it.
+    /// Returns the outcome of the plan with this number, or `None` if the session has not reported
+    /// it.
     pub fn outcome(&self, number: u64) -> Option<Reloaded> {
         let queues = self.lock();
         let found = queues.done.iter().find(|(n, _)| *n == number);

@@ -28,26 +28,29 @@ const OUTCOME_POLL_NS: i64 = 20_000_000;
 #[derive(Debug, Error)]
 #[error("cannot open a status socket in {}: {source}", dir.display())]
 pub struct StatusError {
-    /// The directory in which the status socket was to be opened.
+    /// The directory in which the session tried to open the status socket.
     pub dir: PathBuf,
-    /// The error of preparing the directory, opening the socket, or starting the thread that serves
-    /// it.
+    /// The error from preparing the directory, opening the socket, or starting the thread that
+    /// serves the socket.
     pub source: io::Error,
 }
 
-/// A function that writes the session's figures. The service calls it when there are new ones.
+/// A function that writes a session's figures to a file. The status service calls it when there are
+/// new figures.
 pub type WriteFigures = Box<dyn FnMut(&Status) + Send>;
 /// A function that reads the plan's file again. Its error is a sentence for the user.
 pub type LoadPlan = Box<dyn FnMut() -> Result<Plan, String> + Send>;
 
-/// The tasks of the service's thread besides answering requests.
+/// The tasks of the status service's thread besides answering requests.
 #[derive(Default)]
 pub struct Duties {
-    /// Writes the status to a file every five seconds. `None` if no file is wanted.
+    /// The function that writes the status to a file every five seconds. `None` if the user wants
+    /// no file.
     pub write: Option<WriteFigures>,
-    /// Reads the plan's file again. `None` if the plan cannot be read again.
+    /// The function that reads the plan's file again. `None` if the plan cannot be read again.
     pub load: Option<LoadPlan>,
-    /// The flag that SIGHUP sets to have the plan read again. The thread sees it within a second.
+    /// The flag that SIGHUP sets. The status service's thread sees it within a second and reads the
+    /// plan again.
     pub hangup: Arc<AtomicBool>,
 }
 
@@ -56,14 +59,15 @@ pub struct Duties {
 #[derive(Debug)]
 pub struct Service {
     thread: Option<JoinHandle<()>>,
-    /// Closing this stream ends the thread.
+    /// The status service's thread ends when this stream is closed.
     wake: Option<UnixStream>,
     directory: Directory,
     name: String,
 }
 
 impl Service {
-    /// Starts the thread, which listens in `dir`. No other user may access `dir`.
+    /// Starts the thread that answers requests. It listens in `dir`, to which no other user may
+    /// have access.
     ///
     /// # Errors
     ///
@@ -222,7 +226,9 @@ impl Client {
         if let Step::Reloading(number) = self.step {
             match board.reloads().outcome(number) {
                 Some(reloaded) => self.answer(serde_json::json!(reloaded).to_string()),
-                None if is_late => self.refuse("the session did not accept the plan in time"),
+                None if is_late => self.refuse(
+                    "the session did not answer about the new plan in time. Send the request again",
+                ),
                 None => {}
             }
         } else if is_late {
@@ -272,7 +278,7 @@ impl Client {
                     self.step = Step::Reloading(number);
                 }
                 None => self.refuse(
-                    "this session cannot read its plan again, or too many reloads are waiting",
+                    "this session cannot read its plan again, or too many reloads are waiting. Try again later, or restart onbeat shape",
                 ),
             },
             _ => self.refuse("unknown request. Send status, metrics or reload"),

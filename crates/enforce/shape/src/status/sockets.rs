@@ -14,7 +14,7 @@ pub(super) fn name(session: u32) -> String {
     format!("{PREFIX}{session}{SUFFIX}")
 }
 
-/// Returns a path to `name` in a directory that is held open. The path stays valid if somebody
+/// Returns a path to the file `name` in an open directory. The path stays valid if another program
 /// replaces the directory.
 pub(super) fn within(directory: &Directory, name: &str) -> PathBuf {
     let held = directory.as_fd().as_raw_fd();

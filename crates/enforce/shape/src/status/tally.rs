@@ -27,8 +27,8 @@ impl Tally {
     }
 
     /// Returns the promises of a plan with the values measured so far. The caller measures
-    /// `jitter_ns` and the number of cycles `without` an output. `cycles` is the number of cycles
-    /// that can have an output.
+    /// `jitter_ns` and `without`, the number of cycles without an output. `cycles` is the number of
+    /// cycles that can have an output.
     pub(crate) fn promises(
         &self,
         promised: &Promises,
@@ -96,8 +96,8 @@ impl Tally {
     }
 }
 
-/// Reports whether a share keeps its promise. Returns `None` while so few were counted that a
-/// single miss would break the promise.
+/// Returns true if the share of `part` in `all` is at least `promised`. Returns `None` while `all`
+/// is so small that a single miss would break the promise.
 fn is_kept(promised: f64, part: u64, all: u64) -> Option<bool> {
     let allowed = all as f64 * (1.0 - promised);
     (allowed >= 1.0).then(|| part as f64 / all as f64 >= promised)

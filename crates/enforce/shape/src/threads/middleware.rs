@@ -1,7 +1,7 @@
 //! Recognises the middleware's threads by their names. Pure.
 
-/// The beginnings of the names of middleware threads, and the task of each. The kernel keeps 15
-/// characters of a name.
+/// The first characters of the names of middleware threads, and the task of each thread. The kernel
+/// stores 15 characters of a name.
 const THREADS: &[(&str, &str)] = &[
     (SENDER, "sends held outputs in their slots (onbeat)"),
     (
@@ -35,7 +35,7 @@ const THREADS: &[(&str, &str)] = &[
     ("acc-", "accepts connections (Zenoh)"),
 ];
 
-/// The name of the thread that holds outputs back inside the application.
+/// The name of the thread that holds outputs back in the application's process.
 pub const SENDER: &str = onbeat_ros::inside::THREAD;
 
 pub const PUBLISHER: &str = "dds.asyn";

@@ -28,7 +28,8 @@ pub(crate) const MIDDLEWARE: &str = "middleware";
 pub(crate) struct Thread {
     pub(crate) pid: u32,
     pub(crate) tid: u32,
-    /// The time at which the thread ran (CLOCK_MONOTONIC). Later, another thread may have its id.
+    /// A time at which the thread ran (CLOCK_MONOTONIC). After the thread has ended, another thread
+    /// may get its id.
     pub(crate) seen_ns: u64,
 }
 
@@ -42,12 +43,13 @@ impl Thread {
     }
 }
 
-/// The threads of a process that run on the middleware's CPU.
+/// Which threads of a process onbeat places on the middleware's CPU.
 #[derive(Debug, Clone, Copy)]
 enum Part {
-    /// The middleware's threads. Publisher threads that publish a plan's output belong to a server.
+    /// The middleware's threads. If the process publishes an output of the plan through publisher
+    /// threads (`is_publishing`), these belong to a server and stay there.
     Middleware { is_publishing: bool },
-    /// Only the thread that holds messages back.
+    /// Only the thread with which the process holds messages back.
     Sender,
 }
 
@@ -85,8 +87,8 @@ impl<'a> Placement<'a> {
         }
     }
 
-    /// Assigns a thread to the server with an index. `job` is a callback that the thread runs.
-    /// Returns false if the thread has ended.
+    /// Assigns a thread to the server with this index in the plan. `job` is a callback that the
+    /// thread runs. Returns false if the thread has ended.
     pub(crate) fn assign(
         &mut self,
         thread: Thread,
@@ -138,8 +140,8 @@ impl<'a> Placement<'a> {
             .then(|| Isolation::new(self.plan.cycle_ms.0, &server.slots))
     }
 
-    /// Assigns the middleware's publisher threads to the servers of their outputs (design 1).
-    /// Returns each thread with its server.
+    /// Assigns the middleware's publisher threads to the servers of the outputs that they publish
+    /// (design 1). Returns each thread with the index of its server.
     pub(crate) fn assign_publishers(
         &mut self,
         application: &Application,
@@ -161,7 +163,8 @@ impl<'a> Placement<'a> {
     }
 
     /// Assigns the publisher threads of processes that began to publish later, for example after a
-    /// restart. Takes only processes that `is_ours` accepts. Also returns the errors.
+    /// restart. Skips processes that `is_ours` refuses. Returns the assigned threads, and the
+    /// errors.
     pub(crate) fn assign_new_publishers(
         &mut self,
         application: &Application,
@@ -233,9 +236,9 @@ impl<'a> Placement<'a> {
         }
     }
 
-    /// Places the middleware's threads of the plan's processes and of the shaper on the
-    /// middleware's CPU, and the threads that hold inputs back in other processes. Skips a process
-    /// if `is_ours` refuses it, or if its id belongs to a newer process.
+    /// Places threads on the middleware's CPU: the middleware's threads of the plan's processes and
+    /// of the shaper, and in other processes the threads that hold inputs back. Skips a process if
+    /// `is_ours` refuses it, or if a newer process has its id.
     pub(crate) fn place_middleware(
         &mut self,
         application: &Application,
@@ -306,7 +309,7 @@ impl<'a> Placement<'a> {
         self.publishing.retain(|&pid| onbeat_proc::is_alive(pid));
     }
 
-    /// Places a thread if it belongs to this part of its process.
+    /// Places a thread on the middleware's CPU if `part` includes it.
     fn place(&mut self, thread: Thread, part: Part) {
         let name = name_of(thread);
         let Some(job) = middleware::job(&name) else {
@@ -356,8 +359,8 @@ impl<'a> Placement<'a> {
         self.reservation.moves_since(seen)
     }
 
-    /// Returns the names and ids of a server's threads for which onbeat does not know whether they
-    /// wait.
+    /// Returns the names and ids of the server's threads for which onbeat does not know whether
+    /// they wait for work.
     pub(crate) fn unknown(&self, server: &str) -> Vec<String> {
         let threads = self.placed.values().filter(|t| t.place == server);
         let unknown = threads.filter(|t| self.waits.of(t.tid) == Waits::Unknown);
@@ -377,8 +380,8 @@ impl<'a> Placement<'a> {
         self.reservation.pauses()
     }
 
-    /// Restores every thread. Returns the threads that were placed, including the latest ones that
-    /// have ended.
+    /// Restores every thread. Returns the threads that were placed, including the latest threads
+    /// that have ended.
     pub(crate) fn stop(self) -> (Report, Vec<PlacedThread>) {
         let threads = self.ended.into_iter().chain(self.placed.into_values());
         (self.reservation.stop(), threads.collect())
@@ -392,8 +395,9 @@ fn publishing_process(application: &Application, output: &Output) -> Option<u32>
     running.max_by_key(|r| r.seen_ns).map(|r| r.pid)
 }
 
-/// Returns the threads of a process with which Fast DDS publishes asynchronously. Each flow
-/// controller has one. onbeat cannot observe which thread publishes a callback's message.
+/// Returns the threads with which Fast DDS publishes asynchronously in a process. Each of its flow
+/// controllers has one. onbeat cannot observe which of these threads publishes a callback's
+/// message.
 fn publisher_threads(pid: u32) -> Vec<Thread> {
     let threads = onbeat_proc::threads(pid).into_iter();
     threads

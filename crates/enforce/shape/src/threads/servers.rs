@@ -7,7 +7,7 @@ use onbeat_reserve::{
 };
 use onbeat_time::Slot;
 
-/// The time before the cycle's begin at which the first callback may already start, in ns.
+/// The time before the start of a cycle at which the first callback may already start, in ns.
 const GUARD_NS: u64 = 1_000_000;
 
 // A plan's priorities must be valid in a reservation.
@@ -93,8 +93,8 @@ impl Servers for Reservation {
 /// begins.
 ///
 /// onbeat estimates the start of a cycle from the starts of the first callback. If the gate opened
-/// exactly at the estimated start, it would determine the callback's starts. The estimate would
-/// then follow the gate instead of the callback's releases.
+/// exactly at the estimated start, the gate would determine the callback's starts. The estimate
+/// would then follow the gate instead of the callback's releases.
 pub(crate) fn guarded(plan: &Plan) -> Vec<Server> {
     let cycle_ns = plan.cycle_ms.0;
     let convert = |server: &onbeat_plan::schema::Server| Server {
@@ -118,8 +118,8 @@ pub(crate) fn guarded(plan: &Plan) -> Vec<Server> {
     servers
 }
 
-/// Reports whether a server's threads ever wait for a slot. They do not if the server has no slots,
-/// or if one slot is as long as the cycle.
+/// Returns true if a server's threads have to wait for slots. They do not wait if the server has no
+/// slots, or if one slot is as long as the cycle.
 pub(crate) fn is_gated(server: &Server, cycle_ns: u64) -> bool {
     let whole = |s: &Slot| s.end_ns - s.start_ns >= cycle_ns;
     !server.slots.is_empty() && !server.slots.iter().any(whole)

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 const MAX_PUBLISHERS: usize = 64;
 const MAX_TEXT_BYTES: usize = 256;
 
-/// The number and operation of the futex system call with which a thread waits for a condition
-/// variable of glibc. Mutexes of glibc use another operation.
+/// The number of the futex system call. A thread that waits for a condition variable of glibc uses
+/// it with the operation [`FUTEX_WAIT_BITSET`]. Mutexes of glibc use another operation.
 const FUTEX: &str = if cfg!(target_arch = "x86_64") {
     "202"
 } else {
@@ -21,7 +21,7 @@ const FUTEX: &str = if cfg!(target_arch = "x86_64") {
 const FUTEX_WAIT_BITSET: u64 = 9;
 const FUTEX_OPTIONS: u64 = 128 | 256;
 
-/// Reports whether a thread waits for work. A thread must be added before it is gated.
+/// Finds out whether a thread waits for work. A thread must be added before it is gated.
 #[derive(Debug, Default)]
 pub(crate) struct WhoWaits {
     /// The recorder's table of waiting threads. It is set once the recording runs, if this kernel
@@ -36,11 +36,12 @@ struct Publishers {
     files: Mutex<Vec<File>>,
 }
 
-/// One publisher thread. The descriptor's number never changes, so that the dispatcher may read it
-/// at any time.
+/// The entry for one publisher thread. The number of its descriptor never changes, so that the
+/// dispatcher may read it at any time.
 #[derive(Debug)]
 struct Publisher {
-    /// The id of the thread. 0 means that the place is empty or that its thread is being replaced.
+    /// The id of the publisher thread. 0 means that the entry is empty or that its thread is being
+    /// replaced.
     tid: AtomicU32,
     fd: AtomicI32,
 }
@@ -53,8 +54,8 @@ impl Publisher {
         }
     }
 
-    /// Reads `/proc/TID/syscall`. Takes no lock and allocates nothing; the kernel may block the
-    /// read.
+    /// Reads `/proc/TID/syscall`. The call takes no lock and allocates no memory. The kernel may
+    /// delay it.
     fn read<'t>(&self, text: &'t mut [u8]) -> Option<&'t str> {
         let fd = self.fd.load(Acquire);
         // SAFETY: `text` is valid for `text.len()` bytes, and the kernel writes no more.
@@ -87,8 +88,8 @@ impl WhoWaits {
     }
 
     /// Adds a publisher thread of the middleware, which waits for work in a condition variable. The
-    /// thread takes the place of one that has ended. If all places are taken, it stays unknown
-    /// whether the thread waits.
+    /// thread gets the entry of a thread that has ended. If all entries are in use, onbeat does not
+    /// learn whether the thread waits.
     pub(crate) fn add_publisher(&self, tid: u32) {
         if let Ok(file) = File::open(format!("/proc/{tid}/syscall")) {
             self.publishers.add(tid, file);
@@ -125,9 +126,10 @@ impl Publishers {
         }
     }
 
-    /// Reports whether a publisher thread waits. Searches at most [`MAX_PUBLISHERS`] places and
-    /// reads one kernel file, without allocation or a lock of this process. If the thread is about
-    /// to sleep, the kernel may wait until it sleeps. Otherwise the kernel answers at once.
+    /// Returns whether the thread `tid`, a publisher thread, waits. Searches at most
+    /// [`MAX_PUBLISHERS`] entries and reads one kernel file, without allocation or a lock of this
+    /// process. If the thread is about to sleep, the kernel may delay the answer until it sleeps.
+    /// Otherwise the kernel answers at once.
     fn of(&self, tid: u32) -> Waits {
         let mut known = self.threads.iter();
         let Some(publisher) = known.find(|p| p.tid.load(Acquire) == tid) else {
@@ -144,10 +146,10 @@ impl Publishers {
     }
 }
 
-/// Reports whether `/proc/TID/syscall` shows a thread that waits for a condition variable. glibc
-/// uses the same operation for semaphores, locks with a time limit and read-write locks. So a
-/// publisher thread that waits for one of these counts as waiting for work, and a gate may freeze
-/// it until its slot although it holds other locks.
+/// Returns true if `/proc/TID/syscall` shows a thread that waits for a condition variable. glibc
+/// uses the same operation for semaphores, locks with a time limit and read-write locks. A
+/// publisher thread that waits for one of these therefore counts as waiting for work. A gate may
+/// then freeze it until its slot, although it holds other locks.
 fn is_in_condition(text: &str) -> bool {
     let mut words = text.split_ascii_whitespace();
     let number = words.next();

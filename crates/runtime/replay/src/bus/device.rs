@@ -9,7 +9,8 @@ const HEADER: usize = 16;
 const INFO: usize = 16;
 const MOST_BYTES: usize = 64 << 10;
 const ANSWERS: usize = 16;
-/// The numbers of the attributes in the kernel's answer, from its `if_link.h` and `can/netlink.h`.
+/// The number of the netlink attribute for the MTU. This number and the following ones are from
+/// `if_link.h` and `can/netlink.h` of Linux.
 const MTU: u16 = 4;
 const LINK_INFO: u16 = 18;
 const INFO_DATA: u16 = 2;
@@ -23,13 +24,13 @@ const BUS_OFF: u32 = 3;
 const CAN: u16 = 280;
 const FD_MTU: u32 = 72;
 
-/// The state of a network interface, as far as it matters for CAN.
+/// The state of a network interface that matters for sending CAN frames.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Device {
     is_can: bool,
     is_up: bool,
     mtu: u32,
-    /// The bitrates. `None` for virtual interfaces.
+    /// The bitrates of the interface. `None` for virtual interfaces.
     pub speed: Option<Speed>,
     mode: u32,
     state: u32,
@@ -52,7 +53,9 @@ impl Device {
                 return Ok(device);
             }
         }
-        Err(io::Error::other("the kernel does not answer"))
+        Err(io::Error::other(
+            "the kernel does not answer the request for the interface's state",
+        ))
     }
 
     /// Parses an answer about the interface with this index.
@@ -93,11 +96,11 @@ impl Device {
         Some(device)
     }
 
-    /// Checks whether the interface can send. Returns a sentence for each state that may prevent
-    /// frames from being sent or acknowledged.
+    /// Checks whether the interface can send frames. Returns a sentence for each state that may
+    /// prevent frames from being sent or acknowledged.
     ///
     /// # Errors
-    /// Fails with a sentence if no frame would leave the interface.
+    /// Fails with a sentence if the interface cannot send any frame.
     pub fn check(&self, name: &str) -> Result<Vec<String>, String> {
         if !self.is_can {
             return Err("not a CAN interface. `ip link show type can` lists those".into());
@@ -145,7 +148,8 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Iterates over the attributes in a part of the kernel's answer: the kind and the value of each.
+/// Iterates over the netlink attributes in the kernel's answer. Each entry is the kind and the
+/// value of an attribute.
 struct Attributes<'b>(&'b [u8]);
 
 impl<'b> Iterator for Attributes<'b> {

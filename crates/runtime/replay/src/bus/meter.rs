@@ -5,7 +5,7 @@ use serde::Serialize;
 
 const SLOT_NS: u64 = 10_000_000;
 const SLOTS: usize = 10;
-/// The length of the window whose largest load is reported, in ns.
+/// The length of the sliding window in which a meter finds the highest load of a bus, in ns.
 pub const WINDOW_NS: u64 = SLOT_NS * SLOTS as u64;
 
 /// Measures the load that played frames put on a CAN bus.
@@ -35,25 +35,25 @@ pub struct BusFigures {
     pub bitrate: u64,
     /// The bitrate of the data phase of CAN FD, in bits per second.
     pub data_bitrate: u64,
-    /// The number of frames, without error frames.
+    /// The number of played frames, without error frames.
     pub frames: u64,
     pub fd_frames: u64,
     /// The time that all frames take on the wire, in ns.
     pub busy_ns: u64,
-    /// The time that the frames take on the wire, as a share of the time from the first frame to the last.
-    /// `None` if all frames have the same time.
+    /// The time that all frames take on the wire, as a share of the time from the first frame to
+    /// the last. `None` if all frames have the same time.
     pub load: Option<f64>,
-    /// The share of the busiest 100 ms for which the bus is busy. The window moves in steps of 10 ms. Above 1
-    /// if the bus cannot carry the frames.
+    /// The share of the busiest 100 ms in which the bus is busy. The window of 100 ms moves in
+    /// steps of 10 ms. The share is above 1 if the bus cannot transmit the frames in time.
     pub peak_load: f64,
-    /// The end of the busiest 100 ms, in ns since the first item.
+    /// The end of the busiest 100 ms, in ns since the first item of the replay.
     pub peak_at_ns: u64,
     /// The longest time that a frame would have to wait for earlier frames on the bus, in ns.
     pub most_wait_ns: u64,
 }
 
 impl Meter {
-    /// Creates a meter of an idle bus.
+    /// Creates a meter of a bus that has no frames yet.
     pub fn new(interface: &str, speed: Speed) -> Meter {
         Meter {
             interface: interface.into(),
@@ -71,8 +71,9 @@ impl Meter {
         }
     }
 
-    /// Adds a frame, in the layout of Linux, that is sent at `at_ns`. A time before that of an earlier frame
-    /// counts as the latest time so far. Real-time safe.
+    /// Adds a frame that is sent at `at_ns`. `frame` has the layout of Linux's `struct can_frame`
+    /// or `struct canfd_frame`. If `at_ns` is before an earlier frame's time, the latest time so
+    /// far counts. Real-time safe.
     pub fn add(&mut self, at_ns: u64, frame: &[u8]) {
         let Some(bits) = Bits::of(frame) else {
             return;
@@ -99,7 +100,7 @@ impl Meter {
         self.free_ns = self.free_ns.max(at_ns).saturating_add(time_ns);
     }
 
-    /// Returns the load of the bus by the frames that were added so far.
+    /// Returns the load that the frames added so far put on the bus.
     pub fn figures(&self) -> BusFigures {
         let length_ns = self.ends.map_or(0, |(first, last)| last - first);
         BusFigures {
@@ -126,7 +127,7 @@ impl BusFigures {
         }
     }
 
-    /// Returns whether the bus is too slow for the busiest 100 ms.
+    /// Returns true if the bus is too slow for the frames of its busiest 100 ms.
     pub fn is_too_slow(&self) -> bool {
         self.peak_load > 1.0
     }
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bus_that_is_nearly_full_can_carry_its_frames() {
+    fn a_bus_that_is_nearly_full_is_not_too_slow() {
         let mut meter = Meter::new("can0", SPEED);
         for n in 0..100_000u64 {
             meter.add(n * 54_000, &zeros());

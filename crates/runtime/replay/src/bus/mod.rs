@@ -20,7 +20,7 @@ pub struct Speed {
 }
 
 impl Speed {
-    /// Returns how long these bits take on a bus with this speed, in ns. Real-time safe.
+    /// Returns how long `bits` take on a bus with these bitrates, in ns. Real-time safe.
     pub fn time_ns(&self, bits: Bits) -> u64 {
         let time = |bits: u32, rate: u64| u64::from(bits) * 1_000_000_000 / rate.max(1);
         time(bits.nominal, self.nominal) + time(bits.data, self.data)
@@ -37,11 +37,12 @@ impl fmt::Display for Speed {
     }
 }
 
-/// The bitrates that the user states, each for the named interface, or without a name for all
-/// interfaces.
+/// The bitrates that the user states. An entry with a name is for this interface, and an entry
+/// without a name is for all interfaces.
 pub type Stated = Vec<(Option<String>, Speed)>;
 
-/// Returns the stated bitrates of an interface. The last statement about it counts.
+/// Returns the bitrates that the user stated for an interface. If several entries name it, the last
+/// one counts.
 pub fn stated(all: &Stated, interface: &str) -> Option<Speed> {
     let named = |named: bool| {
         let about = all.iter().rev().find(|(name, _)| match name {

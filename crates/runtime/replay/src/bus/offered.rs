@@ -9,7 +9,7 @@ use crate::item::{Details, Source, SourceError, Stamp, Stream};
 pub struct Offered<'s> {
     source: &'s mut dyn Source,
     meters: &'s mut [Meter],
-    /// For each stream, the index of its bus in `meters`.
+    /// For each stream, the index in `meters` of the bus that its frames load.
     buses: &'s [Option<usize>],
     rate: f64,
     first_ns: Option<i64>,
@@ -61,12 +61,12 @@ impl Source for Offered<'_> {
     }
 }
 
-/// Returns a sentence that warns that the bus is too slow for what will be played, or `None` if it is
-/// fast enough.
+/// Returns a sentence that warns that the bus is too slow for the frames that will be played.
+/// Returns `None` if it is fast enough.
 pub fn shortage(bus: &BusFigures) -> Option<String> {
     bus.is_too_slow().then(|| {
         format!(
-            "{} cannot carry what is played: {:.0} % of {} in the busiest 100 ms, after {:.1} s. Frames will be up to {:.0} ms late. Play more slowly (--rate), or leave frames out (--ids)",
+            "{} is too slow for the frames: they need {:.0} % of {} in the busiest 100 ms, after {:.1} s. Frames will be up to {:.0} ms late. Play more slowly (--rate), or leave frames out (--ids)",
             bus.interface,
             bus.peak_load * 100.0,
             bus.speed(),

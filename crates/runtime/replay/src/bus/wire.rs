@@ -3,22 +3,22 @@
 use crate::source::can::{ERROR, EXTENDED, REMOTE};
 
 const CRC_15: u16 = 0x4599;
-/// The bits from the delimiter of the CRC to the end of the pause after a frame: delimiter, acknowledgement
-/// and its delimiter, end of frame (7), pause (3). They are not stuffed.
+/// The number of bits at the end of a frame that are not stuffed: delimiter of the CRC (1),
+/// acknowledgement and its delimiter (2), end of frame (7), pause after the frame (3).
 const TAIL: u32 = 13;
 const BRS: u8 = 1;
 const FD_SIZE: usize = 72;
 
 /// The number of bits of a frame on the wire, including stuff bits and the pause of three bits behind it.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bits {
-    /// The bits that are sent at the nominal bitrate.
     pub nominal: u32,
-    /// The bits that are sent at the bitrate of the data phase.
     pub data: u32,
 }
 
-/// Counts bits and stuff bits. Five equal bits are followed by a stuff bit with the other value.
+/// Counts the bits and the stuff bits of a frame. After five equal bits, a CAN controller inserts a
+/// stuff bit with the other value.
 struct Stuffing {
     bits: u32,
     last: bool,
@@ -65,7 +65,7 @@ impl Stuffing {
         }
     }
 
-    /// Adds the identifier, up to the bit that says whether a frame is a remote frame.
+    /// Adds the bits of the identifier, up to the bit that marks a remote frame.
     fn identifier(&mut self, word: u32, is_remote: bool) {
         self.bit(false);
         if word & EXTENDED == 0 {
@@ -82,8 +82,8 @@ impl Stuffing {
 }
 
 impl Bits {
-    /// Counts the bits of a frame in the layout of Linux. Returns `None` for error frames and for bytes that
-    /// are not a frame. Real-time safe: it takes less than 2 us.
+    /// Counts the bits of a frame in the layout of Linux. Returns `None` for error frames and for
+    /// bytes that are not a frame. Real-time safe: the call takes less than 2 us.
     pub fn of(frame: &[u8]) -> Option<Bits> {
         let word = u32::from_ne_bytes(*frame.first_chunk()?);
         if word & ERROR != 0 {

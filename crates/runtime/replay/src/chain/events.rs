@@ -4,15 +4,15 @@ use crate::item::{Kind, Stream, StreamId};
 use crate::requests::{self, Event, Recorded, Side};
 use crate::source::damage::Damage;
 
-/// The service events whose requests a [`super::Chain`] returns.
+/// Which service events' requests a [`super::Chain`] returns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Sides {
-    /// Those that servers recorded.
+    /// The requests that servers recorded.
     #[default]
     Server,
-    /// Those that clients recorded.
+    /// The requests that clients recorded.
     Client,
-    /// All of them. Requests that both sides recorded come twice.
+    /// The requests of both sides. A request that server and client recorded comes twice.
     Both,
 }
 
@@ -34,13 +34,14 @@ impl Sides {
 struct Row {
     name: String,
     sides: Sides,
-    /// The requests with contents that were taken.
+    /// The number of requests with contents that are sent.
     taken: u64,
-    /// The requests with contents that were not taken, because the other side recorded them.
+    /// The number of requests with contents that are not sent, because the other side recorded
+    /// them.
     of_other_side: u64,
 }
 
-/// For each stream with service events, the events to take.
+/// Selects, for each stream with service events, the events whose requests are sent.
 #[derive(Default)]
 pub struct Events {
     rows: Vec<Option<Row>>,
@@ -61,7 +62,7 @@ impl Events {
         }
     }
 
-    /// Takes for each stream the side that [`Recorded::side`] names.
+    /// Selects for each stream the requests of the side that [`Recorded::side`] returns.
     pub fn choose(&mut self, all: &[Recorded]) {
         for recorded in all {
             if let Some(Some(row)) = self.rows.get_mut(recorded.stream.0 as usize) {
@@ -70,7 +71,8 @@ impl Events {
         }
     }
 
-    /// Returns whether a message is taken. The sink counts damaged messages, so they are taken.
+    /// Returns true if the message passes the selection. Damaged messages pass, because the sink
+    /// counts them.
     pub fn take(&mut self, stream: StreamId, message: &[u8]) -> bool {
         let Some(Some(row)) = self.rows.get_mut(stream.0 as usize) else {
             return true;
@@ -90,7 +92,8 @@ impl Events {
         }
     }
 
-    /// Returns a sentence on services of which only the other side recorded requests.
+    /// Returns a sentence about the services whose requests only the side that is not selected
+    /// recorded.
     pub fn sentence(&self) -> Option<String> {
         let mut said = Damage::default();
         for row in self.rows.iter().flatten() {
@@ -117,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_other_side_is_named_only_if_it_alone_has_contents() {
+    fn the_other_side_of_a_service_is_suggested_only_if_no_request_is_sent_without_it() {
         let streams = [Stream {
             name: "/s".into(),
             kind: Kind::Requests {

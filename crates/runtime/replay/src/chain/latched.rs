@@ -4,18 +4,20 @@ use crate::item::{Kind, Stamp, Stream, StreamId};
 use crate::sink::qos::latched;
 use std::collections::VecDeque;
 
-/// The largest number of messages that are kept of a topic. Topics of several publishers, such as
-/// `/tf_static`, need more than one.
+/// The maximum number of messages that are stored per topic. A topic with several publishers, such
+/// as `/tf_static`, needs more than one.
 const MOST: usize = 1000;
 const MOST_BYTES: usize = 64 << 20;
 
 #[derive(Default)]
 pub struct Latched {
-    /// For each stream, the number of messages that a late subscriber receives.
+    /// For each stream, the number of messages that a late subscriber receives. 0 if the topic is
+    /// not latched.
     depths: Vec<usize>,
     kept: VecDeque<(StreamId, Vec<u8>)>,
     bytes: usize,
-    /// The messages to play, and then the item before which they are played.
+    /// The messages of latched topics that are played next, and behind them the item that waits for
+    /// them.
     leaving: VecDeque<(Stamp, Vec<u8>)>,
 }
 
@@ -42,7 +44,8 @@ impl Latched {
         self.bytes = 0;
     }
 
-    /// Keeps a message that is skipped, if its topic is latched. Of equal messages, keeps the latest.
+    /// Stores a skipped message if its topic is latched. Of equal messages, only the latest is
+    /// stored.
     pub fn keep(&mut self, stream: StreamId, message: &[u8]) {
         let depth = self.depths.get(stream.0 as usize).copied().unwrap_or(0);
         if depth == 0 {
@@ -75,8 +78,9 @@ impl Latched {
         }
     }
 
-    /// Returns the stamp of what is played first: a kept message if there is one, and otherwise the item.
-    /// [`Latched::release`] returns the rest.
+    /// Returns the item that is played next: the first stored message, or else `item` itself.
+    /// Writes its bytes into `payload`. If messages are stored, [`Latched::release`] returns the
+    /// others and then `item`.
     pub fn before(&mut self, item: Stamp, payload: &mut Vec<u8>) -> Stamp {
         if self.kept.is_empty() {
             return item;

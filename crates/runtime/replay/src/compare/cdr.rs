@@ -7,14 +7,14 @@ const HEAD: usize = 4;
 pub struct Cursor<'b> {
     bytes: &'b [u8],
     at: usize,
-    /// The largest alignment in bytes: 8 in CDR, 4 in its second version.
+    /// The largest alignment in bytes: 8 in version 1 of CDR, 4 in version 2.
     widest: usize,
     pub little_endian: bool,
 }
 
 impl<'b> Cursor<'b> {
-    /// Begins to read a message after its encapsulation. Returns `None` for an encapsulation without a
-    /// fixed order of values.
+    /// Creates a cursor behind the message's encapsulation header. Returns `None` for an
+    /// encapsulation without a fixed order of values.
     pub fn new(message: &'b [u8]) -> Option<Cursor<'b>> {
         let (widest, little_endian) = match message.get(..2)? {
             [0, 0] => (8, false),
@@ -64,7 +64,8 @@ impl<'b> Cursor<'b> {
         Some(i64::from(seconds) * 1_000_000_000 + i64::from(ns))
     }
 
-    /// Returns whether everything was read. Serialisers pad messages to a multiple of 4 bytes.
+    /// Returns true if the whole message was read. Up to 3 bytes may remain, because serialisers
+    /// pad messages to a multiple of 4 bytes.
     pub fn is_at_end(&self) -> bool {
         self.bytes.len() - self.at.min(self.bytes.len()) < 4
     }

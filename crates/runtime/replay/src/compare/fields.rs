@@ -80,8 +80,8 @@ fn number(scalar: Scalar, bytes: &[u8], little_endian: bool) -> Value {
     }
 }
 
-/// Returns the digest of a message. Returns `None` if the message does not have this layout. Ignored fields
-/// do not count.
+/// Returns a digest of the message's fields, without ignored fields. Returns `None` if the message
+/// does not match `layout`.
 pub fn digest(layout: &Layout, rules: &[Rule], message: &[u8]) -> Option<Digest> {
     let mut walk = Walk {
         layout,
@@ -169,7 +169,8 @@ impl Walk<'_> {
     }
 }
 
-/// Reads consecutive numbers. If `count` is 0, the cursor is not aligned.
+/// Reads `count` consecutive numbers. If `count` is 0, the cursor stays where it is, without
+/// alignment.
 fn scalars<'b>(cursor: &mut Cursor<'b>, scalar: Scalar, count: u32) -> Option<&'b [u8]> {
     if count == 0 {
         return Some(&[]);
@@ -181,19 +182,19 @@ fn scalars<'b>(cursor: &mut Cursor<'b>, scalar: Scalar, count: u32) -> Option<&'
 #[derive(Debug, Clone, PartialEq)]
 pub struct Difference {
     pub leaf: usize,
-    /// The index in each array around the value, from the outermost on.
+    /// The indices of the value in the arrays around it, from the outermost array on.
     pub at: Vec<u32>,
     pub expected: Value,
     pub observed: Value,
-    /// The deviation of the observed value: a number in the field's unit, seconds for times, `None` for
-    /// texts.
+    /// The deviation of the observed value from the expected one, in the field's unit, for times in
+    /// seconds. `None` for texts.
     pub off: Option<f64>,
     pub relative: Option<f64>,
 }
 
-/// Reports each value of `observed` that deviates from `expected` by more than its rule allows. Of arrays
-/// with different lengths, only the lengths are reported. Returns `None` if a message does not have this
-/// layout.
+/// Calls `found` for each value of `observed` that deviates from `expected` by more than its rule
+/// allows. For arrays of different lengths, reports only the lengths. Returns `None` if a message
+/// does not match `layout`.
 pub fn differences(
     layout: &Layout,
     rules: &[Rule],
@@ -443,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_differ_only_where_a_field_does() {
+    fn differences_of_messages_are_those_of_their_fields_beyond_the_tolerance() {
         let base = pose(true, 0, 100.0, &[1.0, 2.0], 40);
         let same = pose(false, 0xaa, 100.0, &[1.0, 2.0], 40);
         assert_eq!(found(&[], &base, &same).unwrap(), [""; 0]);

@@ -10,35 +10,36 @@ use std::str::FromStr;
 const MOST_EXAMPLES: usize = 10;
 const MOST_NS: u64 = 3_600_000_000_000;
 
-/// The answer to the question whether a device published a topic, or all topics, as recorded.
+/// The result of comparing one topic, or all topics, with the recording: whether the device
+/// published what was recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Nothing differs by more than allowed.
+    /// The published messages do not differ from the recording by more than allowed.
     Equal,
     /// Messages are missing, but perhaps only because onbeat did not receive them.
     NotKnown,
-    /// Something differs by more than allowed.
+    /// The published messages differ from the recording by more than allowed.
     Different,
 }
 
-/// The result of comparing what a device published with a recording.
+/// The result of comparing a device's messages with a recording.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Serialize)]
 pub struct Compared {
     /// The worst verdict of all topics.
     pub verdict: Verdict,
-    /// The topics, in the order of the recording.
     pub topics: Vec<TopicFindings>,
     /// The damage of both recordings: one sentence for each kind.
     pub damage: Vec<String>,
 }
 
 /// Messages without a partner in the other recording.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Alone {
-    /// The number of messages without a partner.
     pub count: u64,
-    /// The recorded times of the first ten, in ns since the comparison's begin.
+    /// The recorded times of the first ten such messages, in ns since the begin of the comparison.
     pub first_at_ns: Vec<i64>,
 }
 
@@ -52,29 +53,26 @@ impl Alone {
 }
 
 /// The differences between the recorded and the observed messages of one topic.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Serialize)]
 pub struct TopicFindings {
     /// The name under which the device publishes the topic.
     pub name: String,
-    /// The recorded message type.
     pub type_name: String,
-    /// The verdict on the topic.
     pub verdict: Verdict,
     /// The number of messages in the recording.
     pub expected: u64,
     /// The number of messages that were observed.
     pub observed: u64,
-    /// The number of pairs of a recorded message and the observed message that answers to it.
+    /// The number of pairs. A pair is a recorded message and the observed message that matches it.
     pub paired: u64,
-    /// The rules that found the pairs, each with the number of pairs.
     pub paired_by: PairedBy,
-    /// The recorded messages that were not observed.
     pub missing: Alone,
-    /// The observed messages that the recording does not have.
+    /// The observed messages that are not in the recording.
     pub additional: Alone,
     /// The number of pairs whose contents differ by more than allowed.
     pub different: u64,
-    /// The fields that differ, those of most messages first.
+    /// The fields that differ. The fields that differ in most messages come first.
     pub fields: Vec<FieldFindings>,
     /// The time from the recorded to the observed message, in ns. Positive if the observed message is
     /// later. `None` without pairs, or if times cannot be compared.
@@ -97,30 +95,29 @@ pub struct PairedBy {
 }
 
 /// A field that differs by more than allowed.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FieldFindings {
     /// The field, for example `pose.position.x` or `points[].x`.
     pub path: String,
     /// The number of pairs in which the field differs.
     pub messages: u64,
-    /// The largest deviation, in the field's unit or in seconds. `None` for texts.
+    /// The largest deviation of the field, in its unit, for times in seconds. `None` for texts.
     pub largest: Option<f64>,
-    /// The largest deviation as a share of the recorded value.
+    /// The largest deviation of the field as a share of the recorded value.
     pub largest_relative: Option<f64>,
-    /// The first place where the field differs.
     pub first: Example,
 }
 
-/// A place where a field differs.
+/// A place in a message where a field differs.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Example {
-    /// The recorded time of the message, in ns since the comparison's begin.
+    /// The recorded time of the message, in ns since the begin of the comparison.
     pub at_ns: i64,
-    /// The field with the indices of arrays, for example `points[3].x`.
+    /// The path of the field with the indices in arrays, for example `points[3].x`.
     pub place: String,
-    /// The recorded value.
     pub expected: String,
-    /// The observed value.
     pub observed: String,
 }
 
@@ -176,24 +173,19 @@ impl FieldTally {
     }
 }
 
-/// The distribution of times from the recorded to the observed message, in ns. Percentiles are exact to a
-/// thousandth.
+/// The distribution of the times from the recorded to the observed message, in ns. `min` and `max`
+/// are exact; percentiles are exact to a thousandth.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Shift {
-    /// The number of pairs of messages in this distribution.
     pub count: u64,
-    /// The smallest shift, exact.
     pub min: i64,
-    /// The first percentile of the shifts.
     pub p1: i64,
-    /// The median of the shifts.
     pub p50: i64,
-    /// The 99th percentile of the shifts.
     pub p99: i64,
-    /// The largest shift, exact.
     pub max: i64,
-    /// The median minus the median of the topic that the device makes this one from. `None` if the user
-    /// named no such topic.
+    /// The median minus the median of the topic from which the device makes this topic. `None` if
+    /// the user named no such topic.
     pub own_p50: Option<i64>,
 }
 
@@ -254,23 +246,21 @@ impl Shifts {
     }
 }
 
-/// The part of the shifts that a limit is about.
+/// Which of a topic's shifts a limit applies to.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// The median of the shifts.
     P50,
-    /// The shifts of all messages except for the earliest and the latest 1 %.
+    /// All shifts without the earliest and the latest 1 %.
     P99,
-    /// The shifts of all messages.
     Max,
 }
 
-/// The largest shift that is allowed, earlier or later.
+/// The largest allowed shift of a message. It applies to earlier and to later messages.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShiftLimit {
-    /// The part of the shifts that must stay within the limit.
     pub part: Part,
-    /// The limit, in ns.
     pub most_ns: u64,
 }
 
@@ -298,7 +288,7 @@ impl fmt::Display for Part {
 }
 
 impl ShiftLimit {
-    /// Returns the shift that exceeds the limit, in ns, or `None` if none does.
+    /// Returns the shift in ns that exceeds the limit, or `None` if the shift is within the limit.
     pub fn exceeded(&self, shift: &Shift) -> Option<i64> {
         let ends = match self.part {
             Part::P50 => [shift.own_p50.unwrap_or(shift.p50); 2],
@@ -311,18 +301,18 @@ impl ShiftLimit {
 }
 
 /// One question about a topic, for example whether messages are missing, with its answer.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Aspect {
-    /// The state that the question expects, for example "no message is missing".
+    /// The state that the topic should have, for example "no message is missing".
     pub name: &'static str,
-    /// The answer.
     pub verdict: Verdict,
-    /// A sentence with the figures, if the answer is not [`Verdict::Equal`].
+    /// A sentence with the figures, if the verdict is not [`Verdict::Equal`].
     pub said: String,
 }
 
 impl TopicFindings {
-    /// Returns the topic's aspects with their verdicts. `duration` formats times.
+    /// Returns the aspects of the topic with their verdicts. The function `duration` formats times.
     pub fn aspects(&self, duration: &dyn Fn(i64) -> String) -> Vec<Aspect> {
         let alone = |of: &Alone| {
             let shown: Vec<String> = of
@@ -390,8 +380,8 @@ impl TopicFindings {
 }
 
 impl FieldFindings {
-    /// Returns a sentence about the field's differences in `of` compared messages. `duration` formats
-    /// times.
+    /// Returns a sentence about the differences of the field in `of` compared messages. The
+    /// function `duration` formats times.
     pub fn sentence(&self, of: u64, duration: &dyn Fn(i64) -> String) -> String {
         let by = match (self.largest, self.largest_relative) {
             (Some(off), Some(share)) if share < 10.0 => {

@@ -2,9 +2,9 @@
 
 use super::figures::{Compared, Verdict};
 
-/// Returns JUnit XML with one test case for each topic and aspect. A difference is a failure, an aspect that
-/// is not known is an error; both fail a build. `duration` formats times, and `escaped` escapes a text for
-/// XML.
+/// Returns JUnit XML with one test case for each topic and aspect. A different aspect is a failure,
+/// and an unknown aspect is an error. Both fail a build. The function `duration` formats times, and
+/// `escaped` escapes a text for XML.
 pub fn junit(
     compared: &Compared,
     name: &str,

@@ -62,9 +62,10 @@ pub enum Node {
         leaf: usize,
     },
     Fields(Vec<Node>),
-    /// The byte that stands for a type without fields. It has no meaning.
+    /// The byte that represents a type without fields. Its value has no meaning.
     Filler,
-    /// Several values of one kind. `fixed` is their number, or `None` if each message states it.
+    /// An array of values of one kind. `fixed` is their number, or `None` if each message contains
+    /// it.
     Array {
         leaf: usize,
         fixed: Option<u32>,
@@ -82,10 +83,11 @@ pub enum Kind {
     Length,
 }
 
-/// A field that has a value itself. Elements of an array share one leaf.
+/// A field of a basic type. All elements of an array share one leaf.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leaf {
-    /// The names from the message's root on, for example `pose.position.x` or `points[].x`.
+    /// The path of field names from the message's root, for example `pose.position.x` or
+    /// `points[].x`.
     pub path: String,
     pub kind: Kind,
 }
@@ -108,8 +110,8 @@ struct Builder<'t> {
 }
 
 impl Layout {
-    /// Reads the definition of a type. The definitions of the types in it follow it, each after a line of
-    /// `=` and a line `MSG: package/Name`.
+    /// Parses the definition of a message type. In `definition`, the definitions of the types that
+    /// it uses follow it, each after a line of `=` and a line `MSG: package/Name`.
     ///
     /// # Errors
     /// Returns the reason why messages of the type cannot be read by this definition.
@@ -164,7 +166,7 @@ fn declaration(line: &str) -> Result<Option<Declared<'_>>, String> {
     if line.starts_with('#') || line.starts_with('@') {
         return Ok(None);
     }
-    let unclear = || format!("the definition has an unclear line, '{line}'");
+    let unclear = || format!("the definition has a line that onbeat cannot read, '{line}'");
     let (of_type, rest) = line
         .split_once(|c: char| c.is_whitespace())
         .ok_or_else(unclear)?;
@@ -257,7 +259,9 @@ impl Builder<'_> {
                 leaf: self.leaf(path, Kind::Text),
             }),
             // Middlewares serialise them in different ways.
-            "wstring" => Err(format!("the field {path} is a wstring")),
+            "wstring" => Err(format!(
+                "the field {path} is a wstring, which onbeat cannot read"
+            )),
             _ => self.named(bare, package, path, depth),
         }
     }
@@ -352,7 +356,7 @@ MSG: a_msgs/Nothing
             ("A x", "contains itself"),
             ("wstring x", "wstring"),
             ("float64[x] y", "not a type"),
-            ("float64", "unclear line"),
+            ("float64", "cannot read"),
             (
                 &format!("T0 x\n{doubled}{line}\nMSG: a/T40\n"),
                 "more than 10000 fields",

@@ -34,39 +34,41 @@ use std::collections::HashMap;
 use tolerance::{Field, Tolerance};
 use topic::{Reading, Side, Times, Topic};
 
-/// The largest number of bytes of messages in memory. One more message is always allowed.
+/// The maximum number of bytes of messages that a comparison stores. It may exceed this by one
+/// message.
 const MOST_BYTES: usize = 128 << 20;
-/// The default time within which a message's partner is searched, in ns.
+/// The default of [`Rules::within_ns`]: the time within which a matching message is searched, in
+/// ns.
 pub const WITHIN_NS: u64 = 2_000_000_000;
 
 /// The rules that decide what counts as a difference.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default)]
 pub struct Rules {
-    /// The largest allowed deviations of fields.
     pub tolerances: Vec<Tolerance>,
-    /// The fields that are not compared.
     pub ignored: Vec<Field>,
-    /// The largest allowed shifts. Without any, times are reported and not judged.
+    /// The largest allowed shifts. If the list is empty, shifts are reported and not judged.
     pub shift: Vec<ShiftLimit>,
-    /// The topics that the device makes from another compared topic: pairs of topic and origin. A limit on
-    /// the median applies to the difference of the two medians.
+    /// The topics that the device makes from another compared topic: pairs of the topic and the
+    /// other topic. A limit on the median shift applies to the difference of the two medians.
     pub follows: Vec<(String, String)>,
-    /// The longest time between a recorded message and the observed one that answers to it, in ns.
+    /// The longest allowed time between a recorded message and the observed message that matches
+    /// it, in ns.
     pub within_ns: u64,
 }
 
 /// The circumstances under which the messages were observed.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default)]
 pub struct Observation {
     /// The recorded time at which the observation begins. `None` means at the first message.
     pub from_ns: Option<i64>,
     /// The recorded time at which the observation ends. `None` means at the last message.
     pub until_ns: Option<i64>,
-    /// The times of observed messages are on the axis of the recording, so shifts have a meaning.
+    /// True if the observed messages have times of the recording. Only then can shifts be computed.
     pub has_times: bool,
-    /// For each topic, the number of messages that were published but did not reach onbeat.
     pub unseen: HashMap<String, u64>,
-    /// For each topic, what restricts the comparison.
+    /// For each topic, sentences about what restricts its comparison.
     pub notes: HashMap<String, Vec<String>>,
 }
 
@@ -74,28 +76,28 @@ pub struct Observation {
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // The messages say the rest.
 pub enum CompareError {
-    /// A recording cannot be read.
     #[error(transparent)]
     Source(#[from] SourceError),
     #[error("no compared topic has a field '{field}'. The fields are {known}")]
     Field {
-        /// The field as the user wrote it.
         field: String,
         /// Some of the fields that the compared topics have.
         known: String,
     },
     /// A topic in [`Rules::follows`] is not compared.
-    #[error("{0} is not a compared topic, so no shift can be taken from it. Name compared topics")]
+    #[error("{0} is not a compared topic, so its shift is unknown. Name a compared topic")]
     Follows(String),
     #[error("{0} has no messages of ROS 2, so it cannot be compared. Name topics of ROS 2")]
     NoRos(String),
 }
 
-/// Compares all streams of `expected` with the streams of the same names in `observed`. Reads both once, and
-/// holds the messages of a few seconds. After each message, calls `tell` with the number of messages so far.
+/// Compares all streams of `expected` with the streams of the same names in `observed`. Reads each
+/// source once, and stores the messages of a few seconds. After each message, calls `tell` with the
+/// number of messages so far.
 ///
 /// # Errors
-/// Fails if a recording cannot be read to its end, or if a rule names a field that no compared topic has.
+/// Fails if a recording cannot be read to its end, or if a rule names a field that no compared
+/// topic has.
 pub fn compare(
     expected: &mut dyn Source,
     observed: &mut dyn Source,
@@ -254,8 +256,9 @@ impl Comparison {
         }
     }
 
-    /// Judges the messages of the topic with index `place` that can find no partner any more. To save work,
-    /// it looks for them at most once per search time (`within_ns`), or when the topic is full.
+    /// Judges the messages of the topic with index `place` for which no matching message can come
+    /// any more. To save work, checks this at most once per search time (`within_ns`), or when the
+    /// topic is full.
     fn settle(&mut self, place: usize, now_ns: i64) {
         let times = self.times;
         let within_ns = i64::try_from(times.within_ns).unwrap_or(i64::MAX);
@@ -353,13 +356,13 @@ impl Compare {
         let mut notes = self.notes;
         if let Some(ns) = tally.searched_ns {
             notes.push(format!(
-                "partners were searched within {} ms only, because memory did not suffice for more",
+                "matching messages were searched only within {} ms, because the memory was too small for more",
                 ns / 1_000_000
             ));
         }
         if tally.unreadable > 0 {
             notes.push(format!(
-                "{} pairs do not have the fields of the type's definition, so their bytes were compared",
+                "{} pairs of messages do not match the type's definition, so their bytes were compared",
                 tally.unreadable
             ));
         }

@@ -15,8 +15,8 @@
 use super::fields::Digest;
 use std::collections::{HashMap, HashSet, VecDeque};
 
-/// The largest number of messages of each side in one alignment. An alignment needs as many bytes of memory
-/// as the product of the two sides' numbers of messages.
+/// The maximum number of messages of each side that are aligned at once. The memory for an
+/// alignment, in bytes, is the product of the two sides' numbers of messages.
 pub const MOST: usize = 1024;
 
 const ALONE: i64 = 1000;
@@ -66,11 +66,11 @@ impl Stamps {
     }
 }
 
-/// For each recorded message, the index of its observed message.
+/// For each recorded message, the index of the observed message that matches it.
 pub type Pairs = Vec<Option<usize>>;
 
-/// Pairs messages with equal stamps. Among several messages with the same stamp, those with equal contents
-/// are paired first, and the others in their order.
+/// Pairs messages with equal time stamps. If several messages have the same stamp, pairs those with
+/// equal contents first, and the others in their order.
 pub fn by_stamp(expected: &[Mark], observed: &[Mark], within_ns: u64) -> Pairs {
     let mut groups: HashMap<Option<i64>, Vec<usize>> = HashMap::new();
     for (n, mark) in observed.iter().enumerate() {
@@ -95,8 +95,8 @@ pub fn by_stamp(expected: &[Mark], observed: &[Mark], within_ns: u64) -> Pairs {
     pairs
 }
 
-/// Pairs messages by their order, contents and times. `distance_ns` is the usual time between two messages.
-/// Messages of equal and otherwise unique contents are also paired out of order.
+/// Pairs messages by their order, contents and times. `distance_ns` is the usual time between two
+/// messages. Also pairs messages out of order if their contents occur only once on each side.
 pub fn by_order(expected: &[Mark], observed: &[Mark], distance_ns: u64, within_ns: u64) -> Pairs {
     let expected_counts = counts(expected);
     let observed_counts = counts(observed);
@@ -147,9 +147,9 @@ impl Distances {
         self.gaps_ns.push_back(gap_ns);
     }
 
-    /// Returns the usual time between two messages: the median, so that losses do not count, but at least a
-    /// quarter of the mean, because messages may come in groups. Returns `None` if neither side has two
-    /// messages.
+    /// Returns the usual time between two messages. This is the median, so that losses do not
+    /// count. It is at least a quarter of the mean, because messages may come in groups. Returns
+    /// `None` if neither side has two messages.
     pub fn usual_ns(&self) -> Option<u64> {
         let mut sorted: Vec<u64> = self.gaps_ns.iter().copied().collect();
         sorted.sort_unstable();
@@ -163,7 +163,7 @@ impl Distances {
 struct Costs {
     within_ns: u64,
     distance_ns: u64,
-    /// For each recorded message, whether its contents occur exactly once on each side.
+    /// For each recorded message: true if its contents occur exactly once on each side.
     unique: Vec<bool>,
 }
 
@@ -234,8 +234,8 @@ mod tests {
     const PERIOD_NS: i64 = 100_000_000;
     const WITHIN_NS: u64 = 2_000_000_000;
 
-    /// Returns messages from tuples: number of the period, shift in ms, contents. If `stamped`, the number is
-    /// also the stamp.
+    /// Creates messages from tuples: number of the period, shift in ms, contents. If `stamped`, the
+    /// number is also the messages' time stamp.
     fn marks(all: &[(i64, i64, u64)], stamped: bool) -> Vec<Mark> {
         let mark = |&(n, shift_ms, hash): &(i64, i64, u64)| Mark {
             time_ns: n * PERIOD_NS + shift_ms * 1_000_000,
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn unique_messages_are_found_far_away_and_out_of_order() {
+    fn messages_with_unique_contents_are_paired_at_any_distance_and_out_of_order() {
         let expected: Vec<_> = (0..20).map(|n| (n, 0, n as u64)).collect();
         let late: Vec<_> = expected
             .iter()
@@ -331,7 +331,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn partners_are_found_between_losses(
+        fn messages_between_losses_are_paired(
             lost in proptest::collection::vec(0u8..4, 60), shift_ms in -10i64..10,
         ) {
             let all: Vec<_> = (0..60).map(|n| (n, 0, n as u64)).collect();
@@ -356,7 +356,7 @@ mod tests {
         }
 
         #[test]
-        fn each_observed_message_has_at_most_one_partner(
+        fn each_observed_message_is_paired_at_most_once(
             e in proptest::collection::vec((0i64..20, 0i64..99, 0u64..3), 0..30),
             o in proptest::collection::vec((0i64..20, 0i64..99, 0u64..3), 0..30),
         ) {

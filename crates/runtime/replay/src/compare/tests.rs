@@ -92,7 +92,8 @@ fn held(expected: &Recording, observed: &Recording, rules: &Rules) -> Compared {
     .expect("compared")
 }
 
-/// Two topics of 400 messages. The observed `/b` is 1 ms later, 1 % off, and each 100th message is missing.
+/// Returns a recording and its observation, each with two topics of 400 messages. The observed `/b`
+/// is 1 ms later and 1 % off, and each 100th message is missing.
 fn changed(definition: &'static str) -> (Recording, Recording) {
     let (mut expected, mut observed) = (recording(2, definition), recording(2, definition));
     for n in 0..400 {
@@ -329,7 +330,7 @@ fn a_missing_message_that_may_have_been_lost_before_onbeat_gives_the_verdict_not
 }
 
 #[test]
-fn a_rule_for_an_unknown_field_is_refused_with_the_known_ones() {
+fn a_rule_for_an_unknown_field_is_refused_with_a_list_of_the_known_fields() {
     let (expected, observed) = changed(PLAIN);
     let wrong = Rules {
         tolerances: vec!["y=1%".parse().unwrap()],
@@ -351,7 +352,7 @@ fn a_rule_for_an_unknown_field_is_refused_with_the_known_ones() {
 }
 
 #[test]
-fn memory_is_bounded_and_the_report_says_so() {
+fn the_memory_of_a_comparison_is_bounded_and_the_report_says_what_this_restricts() {
     // 300 MB within one second, of which the second half of one side is missing.
     let (mut expected, mut observed) = (recording(1, PLAIN), recording(1, PLAIN));
     let data = vec![7; 500_000];
@@ -396,8 +397,9 @@ fn memory_is_bounded_and_the_report_says_so() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// Compares recordings of any rate with losses on both sides. Partners are recognised by time stamps, by
-    /// contents, or, if all messages are equal, by times that deviate by less than a fifth of the period.
+    /// Compares recordings of different rates with losses on both sides. Messages are paired by
+    /// time stamps or by contents. If all messages are equal, they are paired by times that deviate
+    /// by less than a fifth of the period.
     #[test]
     fn exactly_the_lost_messages_are_missing_or_additional(
         period_us in prop_oneof![200i64..2000, 5_000i64..900_000],

@@ -8,30 +8,31 @@ use std::str::FromStr;
 /// The largest allowed deviation of a value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Limit {
-    /// A share of the recorded value, for example 0.01.
+    /// A limit relative to the recorded value, for example 0.01.
     Relative(f64),
-    /// A number in the field's own unit.
+    /// A limit in the field's own unit.
     Absolute(f64),
-    /// A time in ns, for fields that are times.
+    /// A limit in ns, for fields that are times.
     Time(u64),
 }
 
-/// Names fields by a pattern, in all topics, or in the topics that another pattern names.
+/// A pattern of fields. It applies to all topics, or to those that match another pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
-    /// The pattern of topics, in which `*` stands for any characters. `None` means all topics.
+    /// The pattern of topic names. `*` stands for any characters. `None` means all topics.
     pub topic: Option<String>,
     /// The pattern of fields, for example `pose.position.*`.
     pub path: String,
 }
 
-/// The largest allowed deviation of the named fields. If no field is named, a limit in time applies to all
-/// times, and any other limit to all floating-point fields.
+/// The largest allowed deviation of the fields that a pattern names. Without a pattern, a limit in
+/// time applies to all times, and any other limit to all floating-point fields.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tolerance {
-    /// The fields to which the limit applies. `None` means all fields of the limit's kind.
+    /// The fields to which the limit applies. `None`: all times if the limit is a time, otherwise
+    /// all floating-point fields.
     pub field: Option<Field>,
-    /// The largest allowed deviation.
     pub limit: Limit,
 }
 
@@ -110,8 +111,8 @@ impl fmt::Display for Field {
 }
 
 impl Field {
-    /// Returns whether the pattern names a field of a topic. Indices of arrays can be left out, so
-    /// `points.x` names `points[].x`.
+    /// Returns true if the pattern matches the field `path` of `topic`. The pattern may leave out
+    /// the brackets of arrays, so `points.x` matches `points[].x`.
     pub fn names(&self, topic: &str, path: &str) -> bool {
         let bare = || path.replace("[]", "");
         self.topic.as_ref().is_none_or(|t| fits(t, topic))
@@ -144,7 +145,8 @@ impl Rule {
     }
 }
 
-/// Returns the rule of each leaf of a layout. Limits that name a field replace limits that name none.
+/// Returns the rule for each leaf of a layout. A tolerance that names the field replaces a
+/// tolerance that names no field.
 pub(super) fn rules(
     topic: &str,
     layout: &Layout,

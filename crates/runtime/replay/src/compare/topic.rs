@@ -16,7 +16,8 @@ struct Held {
 }
 
 pub(super) struct Reading {
-    /// The fields. `None` if the type's definition is unknown or cannot be used: bytes are compared then.
+    /// The layout of the topic's messages. If it is `None`, the type's definition is unknown or
+    /// cannot be used, and onbeat compares bytes.
     pub layout: Option<Layout>,
     pub rules: Vec<Rule>,
 }
@@ -36,8 +37,8 @@ pub(super) enum Side {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
     pub begin_ns: i64,
-    /// The compared time, up to `until_ns`. Messages outside of it may be partners, but are neither missing
-    /// nor additional.
+    /// The recorded time at which the compared time begins; it ends at `until_ns`. Messages outside
+    /// of it may be paired, but do not count as missing or additional.
     pub from_ns: i64,
     pub until_ns: i64,
     pub within_ns: u64,
@@ -61,11 +62,12 @@ pub(super) struct Tally {
     pub missing: Alone,
     pub additional: Alone,
     pub different: u64,
-    /// The pairs in which a message does not match its type's definition.
+    /// The number of pairs in which a message does not match its type's definition.
     pub unreadable: u64,
     pub fields: FieldTally,
     pub shifts: Shifts,
-    /// The shortest time within which partners were searched, if memory did not suffice for the whole time.
+    /// The shortest time in ns within which matching messages were searched. Set only if the memory
+    /// was too small for the whole search time.
     pub searched_ns: Option<u64>,
 }
 
@@ -101,7 +103,8 @@ impl Topic {
         }
     }
 
-    /// Adds the next message of a side. Returns the number of bytes that this message takes in memory.
+    /// Adds the next message of a side. Returns the number of bytes of memory that the message
+    /// needs.
     pub fn add(&mut self, side: Side, time_ns: i64, payload: &[u8]) -> usize {
         let latest = &mut self.latest_ns[usize::from(side == Side::Observed)];
         if let Some(before_ns) = latest.replace(time_ns) {
@@ -144,8 +147,8 @@ impl Topic {
             .min()
     }
 
-    /// Judges at least half of the messages early to free memory, although their partners may still come.
-    /// `now_ns` is the time up to which both sides were read.
+    /// Judges at least half of the stored messages early to free memory, although matching messages
+    /// may still come. `now_ns` is the recorded time up to which both sides were read.
     pub fn make_room(&mut self, now_ns: i64, times: &Times) {
         let mut all: Vec<i64> = self
             .expected

@@ -25,8 +25,8 @@ impl Rate {
         narrow(wide(self.units, time_ns) / u128::from(self.ns.max(1)))
     }
 
-    /// Returns the time for this many units, in ns, rounded down and rounded up. At rate 0 both are the
-    /// largest number.
+    /// Returns the time in which `units` units pass at this rate, in ns: once rounded down, once
+    /// rounded up. At rate 0 both are the largest `u64`.
     fn time_for(self, units: u64) -> (u64, u64) {
         match (units, self.units) {
             (0, _) => (0, 0),
@@ -47,17 +47,19 @@ fn narrow(number: u128) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }
 
-/// A lower service curve: at first nothing for at most `latency_ns`, then at least `rate`.
+/// A lower service curve. At first there may be a latency of at most `latency_ns` without service,
+/// then service has at least the rate `rate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLatency {
     /// The longest time without any service, in ns.
     pub latency_ns: u64,
-    /// The lowest rate after the latency.
+    /// The lowest rate of service after the latency.
     pub rate: Rate,
 }
 
 impl RateLatency {
-    /// Returns the smallest number of units in any time interval of this length.
+    /// Returns the smallest number of units that are served in any time interval of length
+    /// `time_ns`.
     pub fn at(self, time_ns: u64) -> u64 {
         self.rate.within(time_ns.saturating_sub(self.latency_ns))
     }
@@ -70,14 +72,14 @@ impl RateLatency {
     }
 }
 
-/// A concave upper curve: any closed time interval of length `d` has at most `at(d)` units.
+/// A concave upper curve: any closed time interval of length `d` contains at most `at(d)` units.
 ///
-/// The curve is a polygon through `points`, followed by a ray of slope `rate`. The curve equals the minimum of
-/// leaky buckets, one for each point.
+/// The curve is a polygon through `points`, followed by a ray of slope `rate`. It equals the
+/// minimum of leaky buckets, one for each point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upper {
-    /// Length in ns and units of each corner. The first length is 0. Lengths and units rise, slopes
-    /// fall, and no slope is below `rate`.
+    /// The corners of the curve, each with the interval's length in ns and the number of units. The
+    /// first length is 0. Lengths and units rise, slopes fall, and every slope is at least `rate`.
     points: Vec<(u64, u64)>,
     rate: Rate,
 }
@@ -91,8 +93,8 @@ impl Upper {
         }
     }
 
-    /// Returns the smallest concave curve above all corners (length, units) with a final ray of slope `rate`.
-    /// The lengths must not fall. The ray lies above all corners too.
+    /// Returns the smallest concave curve that lies above all corners (length, units) and has a
+    /// final ray of slope `rate`. The lengths must not fall. The ray also lies above all corners.
     pub fn covering(corners: &[(u64, u64)], rate: Rate) -> Upper {
         let mut points: Vec<(u64, u64)> = Vec::new();
         let start = (
@@ -139,8 +141,9 @@ impl Upper {
         self.rate
     }
 
-    /// Returns the leaky buckets whose minimum is this curve. Each item states the length from which on its
-    /// bucket is the minimum, the units at that length, and the bucket's rate.
+    /// Returns the leaky buckets whose minimum is this curve. Each entry contains the interval
+    /// length from which on its bucket is the minimum, the units at that length, and the bucket's
+    /// rate.
     pub fn buckets(&self) -> impl ExactSizeIterator<Item = (u64, u64, Rate)> + '_ {
         self.points.iter().enumerate().map(|(at, &(ns, units))| {
             let rate = match self.points.get(at + 1) {
@@ -164,8 +167,8 @@ impl Upper {
         units.saturating_add(rate.within(time_ns - ns))
     }
 
-    /// Returns the length of the shortest time interval that can hold this many units, rounded down, in ns.
-    /// Returns `None` if no interval can.
+    /// Returns the shortest length of a time interval that can contain this many units, in ns,
+    /// rounded down. Returns `None` if no interval can.
     fn shortest(&self, units: u64) -> Option<u64> {
         let bucket = self.buckets().take_while(|bucket| bucket.1 < units).last();
         let (ns, there, rate) = match bucket {

@@ -5,8 +5,8 @@ use super::envelope::{Rate, RateLatency, Upper};
 use super::{Arrival, Service};
 use crate::item::{Source, SourceError};
 
-/// The number of items whose times are all kept. In longer traces 2, 4, 8 or more consecutive items form a
-/// clump, of which only the first and the last time are kept.
+/// The number of items up to which every item's time is stored. In longer traces, 2, 4, 8 or more
+/// consecutive items form a clump. Of a clump, only the first and the last time are stored.
 const EXACT: usize = 1 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,8 @@ struct Clump {
     last_ns: i64,
     items: u64,
     bytes: u64,
-    /// The loader waited for room before this clump, so no measured interval crosses the clump's beginning.
+    /// True if the loader waited for room before this clump. No measured interval may then cross
+    /// the clump's begin.
     resumed: bool,
 }
 
@@ -50,8 +51,8 @@ impl Trace {
         }
     }
 
-    /// Adds an item, or only a mark if `items` is 0. A time before the previous one counts as the previous
-    /// one.
+    /// Adds items at one time. If `items` is 0, adds only a mark. A time before the previous one
+    /// counts as the previous one.
     fn add(&mut self, time_ns: i64, items: u64, bytes: u64, resumed: bool) {
         let time_ns = self
             .clumps
@@ -85,8 +86,8 @@ impl Trace {
         }
     }
 
-    /// Returns a lower bound for the length of the shortest closed time interval with at least this many
-    /// items, in ns.
+    /// Returns a lower bound, in ns, for the length of the closed time intervals that contain at
+    /// least this many items.
     fn shortest(&self, items: u64) -> Option<u64> {
         let (mut from, mut sum) = (0, 0);
         let mut shortest = None;
@@ -104,7 +105,8 @@ impl Trace {
         shortest
     }
 
-    /// Returns upper bounds for the items and the bytes in a closed time interval of this length.
+    /// Returns upper bounds for the number of items and of bytes in a closed time interval of
+    /// length `length_ns`.
     fn most_within(&self, length_ns: u64) -> (u64, u64) {
         let (mut from, mut items, mut bytes) = (0, 0, 0u64);
         let mut most = (0, 0);
@@ -121,8 +123,8 @@ impl Trace {
         most
     }
 
-    /// Returns an upper bound, in ns, for the length of open time intervals that have less than this many
-    /// units, and in which the loader did not wait for room.
+    /// Returns an upper bound, in ns, for the length of open time intervals that contain fewer
+    /// units than `units`. Only intervals count in which the loader did not wait for room.
     fn longest(&self, units: u64, unit: Unit) -> u64 {
         // `sum` counts the units between `from` and the clump, without both.
         let (mut from, mut sum, mut longest) = (0, 0u64, 0);
@@ -172,8 +174,8 @@ fn join(last: &mut Clump, next: Clump) {
     last.bytes = last.bytes.saturating_add(next.bytes);
 }
 
-/// Returns the numbers 1, 2, 3 and so on. Later numbers grow by a sixteenth each, which bounds the size of an
-/// envelope.
+/// Returns the numbers 1, 2, 3 and so on up to `most`. Larger numbers grow by a sixteenth each,
+/// which limits the size of an envelope.
 fn steps(most: u64) -> impl Iterator<Item = u64> {
     std::iter::successors(Some(1u64), |&step| step.checked_add((step / 16).max(1)))
         .take_while(move |&step| step <= most)
@@ -196,8 +198,8 @@ impl Default for ArrivalMeter {
 }
 
 impl ArrivalMeter {
-    /// Creates a meter with memory for at most this many items. For longer traces, the curve is an upper
-    /// bound that is less exact.
+    /// Creates a meter with memory for at most `items` items. If a trace is longer, the curve is a
+    /// less exact upper bound.
     pub fn within(items: usize) -> ArrivalMeter {
         ArrivalMeter {
             trace: Trace::new(items),
@@ -205,7 +207,7 @@ impl ArrivalMeter {
         }
     }
 
-    /// Adds an item. Times must not fall.
+    /// Adds an item. Its time must not be before the previous item's.
     pub fn observe(&mut self, time_ns: i64, bytes: u64) {
         self.trace.add(time_ns, 1, bytes, false);
         self.largest_bytes = self.largest_bytes.max(bytes);
@@ -242,7 +244,8 @@ impl ArrivalMeter {
     }
 }
 
-/// Measures the service curve of a loader: the items that the loader brings while the buffer has room.
+/// Measures the service curve of a loader: the items that the loader delivers while the buffer has
+/// room.
 #[derive(Clone, Debug)]
 pub struct ServiceMeter {
     trace: Trace,
@@ -259,8 +262,8 @@ impl Default for ServiceMeter {
 }
 
 impl ServiceMeter {
-    /// Creates a meter with memory for at most this many items. For longer traces, the curve is a lower bound
-    /// that is less exact.
+    /// Creates a meter with memory for at most `items` items. If a trace is longer, the curve is a
+    /// less exact lower bound.
     pub fn within(items: usize) -> ServiceMeter {
         ServiceMeter {
             trace: Trace::new(items),
@@ -268,27 +271,27 @@ impl ServiceMeter {
         }
     }
 
-    /// Records that the loader begins, or continues after it waited for room.
+    /// Records that the loader starts, or that it continues after waiting for room in the buffer.
     pub fn resumed(&mut self, time_ns: i64) {
         self.trace.add(time_ns, 0, 0, true);
         self.resumed = true;
     }
 
-    /// Records that the loader brought an item of this size.
+    /// Records that the loader delivered an item of `bytes` bytes.
     pub fn observe(&mut self, time_ns: i64, bytes: u64) {
         self.trace.add(time_ns, 1, bytes, !self.resumed);
         self.resumed = true;
     }
 
-    /// Records that the buffer is full. The time up to the next [`ServiceMeter::resumed`] does not
+    /// Records that the buffer is full. The time until the next [`ServiceMeter::resumed`] does not
     /// count.
     pub fn held_up(&mut self, time_ns: i64) {
         self.trace.add(time_ns, 0, 0, false);
         self.resumed = false;
     }
 
-    /// Returns bounds that hold for every time interval in which the loader did not wait for room. The bounds
-    /// are empty if the loader brought too little for any bound.
+    /// Returns bounds of the service for every time interval in which the loader did not wait for
+    /// room. The list of bounds is empty if the loader delivered too few items.
     pub fn service(&self) -> Service {
         let (_, items, bytes) = self.trace.total();
         Service {
@@ -297,9 +300,9 @@ impl ServiceMeter {
         }
     }
 
-    /// Returns the bounds by units of one kind. If any time interval of length `g` has at least `x` units,
-    /// then `n` intervals of that length have at least `n x` units. So the rate `x / g` holds in the long
-    /// run, after the latency that shorter intervals need.
+    /// Returns the bounds for items or for bytes. If every time interval of length `g` contains at
+    /// least `x` units, then `n` intervals of this length contain at least `n x` units. So the rate
+    /// `x / g` holds in the long run, after the latency that shorter intervals need.
     fn bounds(&self, all: u64, unit: Unit) -> Vec<RateLatency> {
         let mut stretches: Vec<(u64, u64)> = Vec::new();
         let mut bounds = Vec::new();
@@ -348,11 +351,11 @@ fn time_of(units: u64, rate: Rate) -> u64 {
 }
 
 /// The arrival curves of a recording's streams, and of all streams together.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrivals {
-    /// The curve of all streams together.
     pub sum: Arrival,
-    /// The curve of each stream, by stream number.
+    /// The curve of each stream. The index is the stream's number.
     pub streams: Vec<Arrival>,
 }
 

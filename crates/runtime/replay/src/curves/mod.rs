@@ -19,8 +19,8 @@ pub use envelope::{Rate, RateLatency, Upper};
 pub use measure::{measure, ArrivalMeter, Arrivals, ServiceMeter};
 pub use monitor::{Left, LoaderMonitor, Monitor, Seen};
 
-/// An upper bound of the items and bytes that playback takes within a time interval, as a function of the
-/// interval's length.
+/// An upper bound for the items and bytes that playback needs within a time interval, as a function
+/// of the interval's length.
 #[allow(missing_docs)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival {
@@ -29,8 +29,8 @@ pub struct Arrival {
     pub largest_bytes: u64,
 }
 
-/// Lower bounds of the items and bytes that a loader brings within any time interval in which it does not
-/// wait for room. All bounds hold at the same time.
+/// Lower bounds for the items and bytes that a loader delivers within any time interval in which it
+/// does not wait for room. All bounds apply at the same time.
 #[allow(missing_docs)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
@@ -39,8 +39,8 @@ pub struct Service {
 }
 
 impl Service {
-    /// Returns the curve of a loader that brings nothing for at most `latency_ns`, and then at least these
-    /// items and bytes per second.
+    /// Returns the curve of a loader that delivers no item for at most `latency_ns`, and then at
+    /// least these numbers of items and bytes per second.
     pub fn rate_latency(latency_ns: u64, items_per_s: u64, bytes_per_s: u64) -> Service {
         let of = |units| {
             vec![RateLatency {
@@ -57,7 +57,7 @@ impl Service {
         }
     }
 
-    /// Returns the curve of the same loader if it may pause for `by_ns` longer.
+    /// Returns the curve of the same loader if its pauses may be longer by `by_ns`.
     pub fn later(&self, by_ns: u64) -> Service {
         let later = |bounds: &[RateLatency]| {
             let later = |bound: &RateLatency| RateLatency {
@@ -72,8 +72,8 @@ impl Service {
         }
     }
 
-    /// Returns the bound on bytes that needs the smallest buffer, or `None` if no bound is fast enough for
-    /// `arrival`.
+    /// Returns the bound on bytes with which the buffer is smallest, or `None` if every bound is
+    /// too slow for `arrival`.
     pub fn best_for(&self, arrival: &Arrival) -> Option<RateLatency> {
         let enough = self
             .bytes
@@ -105,30 +105,31 @@ pub struct Sizes {
     /// The capacity of the buffer, in bytes. It includes one more item than needed, because the loader waits
     /// until a whole item fits.
     pub buffer_bytes: u64,
-    /// The number of items in the buffer before the first one leaves. Playback may also begin when
-    /// the buffer is full.
+    /// The number of items that must be in the buffer before playback begins. Playback may also
+    /// begin when the buffer is full.
     pub preload_items: u64,
-    /// The number of bytes in the buffer before the first item leaves. Playback may also begin when
-    /// the buffer is full.
+    /// The number of bytes that must be in the buffer before playback begins. Playback may also
+    /// begin when the buffer is full.
     pub preload_bytes: u64,
-    /// The longest time from when an item leaves until the loader has replaced it, in ns.
+    /// The longest time from the departure of an item until the loader has replaced it in the
+    /// buffer, in ns.
     pub delay_ns: u64,
 }
 
-/// No buffer is large enough, because the loader is slower than playback in the long run.
+/// The loader is slower than playback in the long run, so every buffer would become empty.
 #[allow(missing_docs)]
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error(
-    "the loader brings {service_per_s:.0} {what}/s, and playback takes {arrival_per_s:.0} {what}/s in the long run. Play more slowly, or load the whole recording before the start"
+    "the loader delivers {service_per_s:.0} {what}/s, and playback needs {arrival_per_s:.0} {what}/s in the long run. Play more slowly, or load the whole recording before the start"
 )]
 pub struct TooSlow {
-    /// The unit of the rates: `items` or `bytes`.
+    /// The unit of both rates: `items` or `bytes`.
     pub what: &'static str,
     pub arrival_per_s: f64,
     pub service_per_s: f64,
 }
 
-/// Returns the smallest buffer and pre-load for this playback and loader.
+/// Returns the size of the smallest buffer and the pre-load for this playback and this loader.
 ///
 /// # Errors
 /// Fails with [`TooSlow`] if the loader is slower than playback in the long run.

@@ -3,14 +3,15 @@
 
 use super::envelope::{Rate, RateLatency, Upper};
 
-/// The largest number of leaky buckets that a monitor checks: the first, the last, and some between them.
+/// The maximum number of leaky buckets that a monitor checks. If the curve has more, the monitor
+/// checks the first, the last, and some between them.
 const MOST: usize = 16;
 
-/// Checks one stream, or a sum of streams, against an [`Upper`] curve.
+/// Checks the traffic of one stream, or of several streams together, against an [`Upper`] curve.
 ///
-/// [`Monitor::observe`] neither allocates nor locks, and takes at most 16 steps. The playing thread may call
-/// it. If the curve has more than 16 corners, the monitor checks 16 of its leaky buckets. It never warns
-/// without a cause, but may then warn later.
+/// [`Monitor::observe`] neither allocates memory nor locks, and needs at most 16 steps. The playing
+/// thread may call it. If the curve has more than 16 corners, the monitor checks 16 of its leaky
+/// buckets. A warning is then still always right, but may come later.
 #[derive(Clone, Debug)]
 pub struct Monitor {
     buckets: [Bucket; MOST],
@@ -27,11 +28,11 @@ struct Bucket {
     from_ns: u64,
 }
 
-/// A violation of an envelope: more units came within a time interval than the envelope allows.
+/// A violation of an envelope: a time interval contained more units than the envelope allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {
-    /// The length of the time intervals that have too many units, in ns. Longer intervals have too many as
-    /// well.
+    /// The length of the time intervals that contain too many units, in ns. Longer intervals also
+    /// contain too many.
     pub stretch_ns: u64,
     /// The number of units above the envelope, rounded up.
     pub units: u64,
@@ -60,8 +61,8 @@ impl Monitor {
         }
     }
 
-    /// Adds `units` at a time. Returns the violation if the units exceed the envelope. A time before the
-    /// previous one counts as the previous one.
+    /// Adds `units` units at `time_ns`. Returns the violation if the traffic now exceeds the
+    /// envelope. A time before the previous one counts as the previous one.
     pub fn observe(&mut self, time_ns: i64, units: u64) -> Option<Left> {
         let last_ns = self.last_ns.unwrap_or(time_ns);
         let passed_ns = if time_ns > last_ns {
@@ -112,18 +113,19 @@ impl Bucket {
     }
 }
 
-/// Checks a loader against its service curve: the items that it must bring while the buffer has room.
+/// Checks a loader against its service curve, which states the items that it must deliver while the
+/// buffer has room.
 ///
-/// [`LoaderMonitor::observe`] neither allocates nor locks, and takes a few steps. The playing thread may call
-/// it.
+/// [`LoaderMonitor::observe`] neither allocates memory nor locks, and needs a few steps. The
+/// playing thread may call it.
 #[derive(Clone, Debug)]
 pub struct LoaderMonitor {
     bound: RateLatency,
     reserve_ns: u64,
     last: Option<Seen>,
-    /// The units that the loader must have brought at its rate since it last waited for room, minus those
-    /// that arrived. It is the largest value over all time intervals that end now, in nanoseconds times units
-    /// of the rate.
+    /// The units that the loader must have delivered at its rate since it last waited for room,
+    /// minus the units that it delivered. The field contains the largest value of all time
+    /// intervals that end now, in nanoseconds times units of the rate.
     missing: u128,
 }
 
@@ -132,15 +134,15 @@ pub struct LoaderMonitor {
 pub struct Seen {
     /// The time of the observation, in ns of any clock.
     pub time_ns: u64,
-    /// The units that the loader has brought since its start.
+    /// The units that the loader has delivered since its start.
     pub brought: u64,
-    /// The number of times that the loader began or stopped waiting for room. The number is odd while the
-    /// loader waits.
+    /// The number of times that the loader began or stopped waiting for room in the buffer. The
+    /// number is odd while the loader waits.
     pub holds: u64,
 }
 
 impl LoaderMonitor {
-    /// Creates a monitor that warns when the loader is later than its curve by more than `reserve_ns`.
+    /// Creates a monitor that warns when the loader's delay against `bound` exceeds `reserve_ns`.
     pub fn new(bound: RateLatency, reserve_ns: u64) -> LoaderMonitor {
         LoaderMonitor {
             bound,
@@ -150,8 +152,8 @@ impl LoaderMonitor {
         }
     }
 
-    /// Returns the loader's delay against its curve in ns if the delay exceeds the monitor's `reserve_ns`,
-    /// otherwise `None`.
+    /// Returns the loader's delay against its service curve in ns if the delay exceeds the
+    /// monitor's `reserve_ns`. Otherwise returns `None`.
     pub fn observe(&mut self, now: Seen) -> Option<u64> {
         let last = self.last.replace(now)?;
         if now.holds != last.holds || now.holds % 2 == 1 {

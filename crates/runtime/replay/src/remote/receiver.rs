@@ -6,8 +6,8 @@ use crate::item::{Source, SourceError, Stamp, Stream};
 use onbeat_flow::clock::now_ns;
 use onbeat_link::interface::{Halves, Incoming, Outgoing};
 
-/// A recording that another host sends over a link. The received bytes are untrusted, although the sender
-/// knows the link's key.
+/// A recording that another host sends over a link. onbeat does not trust the received bytes,
+/// although the sender has the link's key.
 pub struct Remote {
     name: String,
     outgoing: Box<dyn Outgoing>,
@@ -23,9 +23,9 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Waits until the sender has listed its streams. Error messages call the source `name`. `stop` returns `true`
-    /// when the caller no longer wants the recording. An item has at most `most` bytes, which also bounds the
-    /// memory. Not real-time safe.
+    /// Waits until the sender has sent its list of streams. Error messages call the source `name`.
+    /// `stop` returns `true` when the caller no longer needs the recording. An item may have at
+    /// most `most` bytes, which also limits the memory. Not real-time safe.
     ///
     /// # Errors
     /// Fails if the sender has ended, or is not a replay.

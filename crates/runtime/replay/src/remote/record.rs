@@ -94,7 +94,8 @@ fn stream(told: Told) -> Stream {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooLong(pub usize);
 
-/// Passes the parts of the first record to `put` in order, or nothing if the record is too long.
+/// Calls `put` with each part of the record that begins a transmission and lists `streams`. If the
+/// record is too long, fails without a call.
 pub(super) fn begin(streams: &[Stream], put: &mut dyn FnMut(&[u8])) -> Result<(), TooLong> {
     let begin = Begin {
         version: VERSION,
@@ -134,8 +135,8 @@ fn head(kind: u8, bytes: usize, put: &mut dyn FnMut(&[u8])) {
     put(&[kind]);
 }
 
-/// Returns the size of the first record with its length field, or `None` while length and kind are
-/// incomplete. An item has at most `most` bytes.
+/// Returns the size of the first record in `bytes`, including its length field. Returns `None`
+/// while the record's length or kind is incomplete. An item may have at most `most` bytes.
 ///
 /// # Errors
 /// Fails if the bytes are not the beginning of a valid record.
@@ -155,7 +156,7 @@ pub(super) fn length(bytes: &[u8], most: usize) -> Result<Option<usize>, String>
     }
 }
 
-/// Reads a record of the size that [`length`] returned.
+/// Parses a record. `record` must have the size that [`length`] returned.
 ///
 /// # Errors
 /// Fails if the record is not valid.
@@ -195,7 +196,7 @@ pub(super) fn read(record: &[u8]) -> Result<Record<'_>, &'static str> {
     }
 }
 
-/// Returns the number of valid records at the beginning of the bytes. The fuzzer uses it.
+/// Returns the number of valid records at the beginning of `bytes`. The fuzzer uses this function.
 #[doc(hidden)]
 pub fn records(mut bytes: &[u8]) -> u64 {
     let mut good = 0;

@@ -12,15 +12,16 @@ use onbeat_link::interface::{self, Halves, Outgoing, SendError};
 pub struct Sent {
     pub items: u64,
     pub bytes: u64,
-    /// A sentence for each kind of damage in the recording that was skipped.
+    /// One sentence for each kind of damage that was skipped in the recording.
     pub damage: Vec<String>,
 }
 
-/// The reason why the peer does not have the whole recording.
+/// The reason why the peer did not receive the whole recording.
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, thiserror::Error)]
 pub enum SendFault {
-    /// The recording cannot be read to its end. The peer has the items that were read.
+    /// onbeat cannot read the recording to its end. The peer has received the items before the
+    /// error.
     #[error(transparent)]
     Source(#[from] SourceError),
     #[error("the link to the receiving side failed: {0}")]
@@ -87,11 +88,11 @@ impl Writer<'_> {
     }
 }
 
-/// Sends a recording, and returns once the peer has all of it in its buffer. Calls `progress` with the number
-/// of items from time to time. Not real-time safe.
+/// Sends a recording to the peer. Returns once the peer has all of it in its buffer. From time to
+/// time, calls `progress` with the number of items so far. Not real-time safe.
 ///
 /// # Errors
-/// Fails if the peer does not have all items. Items from before a read error do arrive.
+/// Fails if the peer does not have all items. Items before a read error do arrive.
 pub fn send(
     source: &mut dyn Source,
     halves: Halves,
@@ -193,8 +194,8 @@ fn send_items(
     }
 }
 
-/// Returns the number of items that the peer has taken, as soon as the peer has seen the end of the
-/// recording.
+/// Waits until the peer has seen the end of the recording. Returns the number of items that the
+/// peer has received.
 fn confirmed(
     incoming: &mut dyn interface::Incoming,
     fault: &Option<SendFault>,

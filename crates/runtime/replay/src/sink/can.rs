@@ -17,7 +17,8 @@ pub struct Can {
 }
 
 impl Can {
-    /// Opens a sink for the named interface. `stated` replaces the bitrates that the kernel reports.
+    /// Opens a sink for the CAN interface `name`. The bitrates in `stated` replace those that the
+    /// kernel reports.
     ///
     /// # Errors
     /// Fails if the interface does not exist, or the kernel does not support CAN.
@@ -86,7 +87,8 @@ mod tests {
     use std::io::Read;
     use std::os::unix::net::UnixDatagram;
 
-    /// Checks the bytes of frames without a CAN device, which would need a kernel with CAN.
+    /// Checks the bytes of frames at a socket that is not a CAN device. A CAN device would need a
+    /// kernel with CAN.
     #[test]
     fn frames_leave_unchanged_and_a_full_queue_makes_the_sink_busy() {
         let (ours, theirs) = UnixDatagram::pair().unwrap();

@@ -14,7 +14,7 @@ pub struct Ethernet {
 }
 
 impl Ethernet {
-    /// Opens a sink for the named interface. Needs CAP_NET_RAW.
+    /// Opens a sink for the Ethernet interface `name`. Needs CAP_NET_RAW.
     ///
     /// # Errors
     /// Fails if the interface does not exist, or the process lacks the capability.

@@ -24,8 +24,8 @@ pub(super) struct Fragment<'p> {
 }
 
 impl<'p> Fragment<'p> {
-    /// Returns the fragment in a captured IP packet. Returns `None` for whole packets, for other
-    /// protocols than UDP, and for fragments that the capture cut off.
+    /// Returns the fragment that a captured IP packet contains. Returns `None` for unfragmented
+    /// packets, for protocols other than UDP, and for fragments that the capture cut off.
     pub(super) fn of(packet: &LaxNetSlice<'p>) -> Option<Fragment<'p>> {
         let fragment = match packet {
             LaxNetSlice::Ipv4(ip) => {
@@ -84,8 +84,8 @@ struct Datagram {
     units: usize,
     length: Option<usize>,
     parts: u32,
-    /// The number of the datagram's latest fragment, counted over all datagrams. The datagram with the
-    /// smallest number has waited longest.
+    /// The number that the datagram's latest fragment has among all fragments. The datagram with
+    /// the smallest number has waited longest.
     touched: u64,
 }
 
@@ -150,15 +150,15 @@ pub(super) enum Joined<'f> {
     Waits,
     Whole {
         payload: &'f [u8],
-        /// The port to which the datagram was sent.
         port: u16,
         parts: u32,
     },
-    /// The fragment repeats an earlier one, or the complete datagram contradicts its header.
+    /// The fragment is not usable: it repeats an earlier one, or the complete datagram contradicts
+    /// its header.
     Useless,
 }
 
-/// The incomplete datagrams of a sink. All memory is allocated at the beginning.
+/// The incomplete datagrams of a sink. All memory is allocated when the value is created.
 pub(super) struct Fragments {
     datagrams: Vec<Datagram>,
     count: u64,
@@ -174,17 +174,17 @@ impl Fragments {
         }
     }
 
-    /// Removes the complete datagram that [`Fragments::join`] found last, because it was sent or can never be
-    /// sent. Real-time safe.
+    /// Removes the complete datagram that [`Fragments::join`] returned last. The caller calls this
+    /// when the datagram was sent or can never be sent. Real-time safe.
     pub(super) fn sent(&mut self) {
         if let Some(at) = self.whole.take() {
             (self.datagrams[at].key, self.datagrams[at].touched) = (None, 0);
         }
     }
 
-    /// Adds a fragment to its datagram. If too many datagrams are incomplete, the one that has waited longest
-    /// is given up. The caller tries again with the last fragment until the complete datagram was sent, and
-    /// then calls [`Fragments::sent`]. Real-time safe.
+    /// Adds a fragment to its datagram. If too many datagrams are incomplete, drops the one that
+    /// has waited longest. The caller repeats the call with the last fragment until the complete
+    /// datagram was sent, and then calls [`Fragments::sent`]. Real-time safe.
     pub(super) fn join(&mut self, fragment: &Fragment<'_>) -> Joined<'_> {
         self.count += 1;
         let known = self
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_that_contradicts_its_header_is_given_up() {
+    fn a_datagram_that_contradicts_its_header_is_dropped() {
         let (mut wrong, right) = (datagram(30, 1), datagram(30, 2));
         wrong[5] += 1;
         let (wrong, right) = (cut(5, &wrong, 16), cut(5, &right, 16));
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn fragments_beyond_the_end_do_not_replace_missing_ones() {
+    fn fragments_beyond_the_datagrams_end_do_not_replace_missing_ones() {
         let mut fragments = Fragments::new();
         let data = [0; 8];
         let part = |at, more| Fragment {
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn the_datagram_that_waits_longest_is_given_up() {
+    fn the_datagram_that_has_waited_longest_is_dropped() {
         let all: Vec<_> = (0..=DATAGRAMS as u8).map(|i| datagram(20, i)).collect();
         let all: Vec<_> = all
             .iter()

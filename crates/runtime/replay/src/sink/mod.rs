@@ -17,14 +17,14 @@ use crate::bus::Speed;
 use crate::item::StreamId;
 use std::io;
 
-/// The result of offering an item to a sink that accepts the item.
+/// The result of offering an item to a sink that has accepted the item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
     /// The sink has sent the item.
     Left,
-    /// The item is a fragment of a datagram. It leaves together with the last fragment.
+    /// The item is a fragment of a datagram. The sink sends it together with the last fragment.
     Kept,
-    /// The item left together with earlier fragments of its datagram.
+    /// The sink has sent the item together with earlier fragments of its datagram.
     Joined {
         /// The number of fragments of the datagram, including this item.
         parts: u32,
@@ -37,9 +37,9 @@ pub enum Put {
 /// The reason why a sink has not accepted an item.
 #[derive(Debug)]
 pub enum Refused {
-    /// The device or the consumer is not ready. The caller may put the same item again.
+    /// The device or the consumer is not ready. The caller may offer the same item again.
     Busy,
-    /// The item can never leave, because of this error.
+    /// The sink can never send the item, because of this error.
     Failed(io::Error),
 }
 
@@ -54,47 +54,51 @@ impl From<io::Error> for Refused {
     }
 }
 
-/// A device under test, or the connection to it. Only the player's thread uses a sink.
+/// A connection to the device under test, to which a replay sends items. Only the player's thread
+/// uses a sink.
 pub trait Sink: Send {
     /// Returns the name that messages use for the sink, for example `udp:10.0.0.2:7400`.
     fn name(&self) -> String;
 
-    /// Sends an item of the stream. A thread with a real-time priority calls it. As far as the driver or the
-    /// middleware allows, it does not allocate and takes no lock that another priority can hold. It waits for
-    /// the device for a few milliseconds at most.
+    /// Sends an item of the stream. A thread with a real-time priority calls this function. It
+    /// waits for the device for a few milliseconds at most. As far as the driver or the middleware
+    /// permits, it allocates no memory, and takes no lock that a thread of another priority can
+    /// hold.
     ///
     /// # Errors
     /// Fails if the item was not sent.
     fn put(&mut self, stream: StreamId, bytes: &[u8]) -> Result<Put, Refused>;
 
-    /// Returns whether [`Sink::put`] is busy until the consumer has consumed enough. Only with such a sink
-    /// can the consumer pace the replay.
+    /// Returns true if [`Sink::put`] stays busy until the consumer has consumed enough items. The
+    /// consumer can pace the replay only through such a sink.
     fn gives_credit(&self) -> bool {
         false
     }
 
-    /// Returns the interface and the bitrates of the CAN bus that the sink plays on, if they are known.
+    /// Returns the interface and the bitrates of the CAN bus on which the sink plays. Returns
+    /// `None` if the sink does not play on a CAN bus or the bitrates are unknown.
     fn bus(&self) -> Option<(&str, Speed)> {
         None
     }
 
-    /// Waits until the consumer has received everything, or until `deadline_ns` (CLOCK_MONOTONIC).
+    /// Waits until the consumer has received all items, or until `deadline_ns` (CLOCK_MONOTONIC).
     /// Not real-time safe.
     fn settle(&mut self, _deadline_ns: u64) {}
 
-    /// Returns the figures of the requests that the sink sent, one for each service. Called once, at the end.
+    /// Returns the figures of the requests that the sink sent, one entry for each service. The
+    /// player calls it once, at the end.
     fn requests(&mut self) -> Vec<RequestFigures> {
         Vec::new()
     }
 }
 
-/// A sink cannot be opened or used. The error names the sink and the way out.
+/// The error of a sink that cannot be opened or used. Its message names the sink and the way out.
 #[derive(Debug, thiserror::Error)]
 #[error("{sink}: {fault}")]
 pub struct SinkError {
     /// The name of the sink, for example `udp:10.0.0.2:7400`.
     pub sink: String,
-    /// A sentence with the fault of the sink, and the way out.
+    /// A sentence with the fault of the sink, and with the way out.
     pub fault: String,
 }
 

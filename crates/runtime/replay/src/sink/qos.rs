@@ -5,11 +5,12 @@ use onbeat_ros::rcl::{self, Qos, Time};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// The QoS settings that a file states, by topic. They replace recorded settings.
+/// The QoS settings that the user's file states, by topic. They replace the recorded settings.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Overrides(BTreeMap<String, Override>);
 
-/// The settings that replace recorded settings. A setting without a value stays as recorded.
+/// The QoS settings of one topic that replace the recorded settings. A setting that is `None` stays
+/// as recorded.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Override {
@@ -74,10 +75,10 @@ impl From<Length> for Time {
 }
 
 impl Overrides {
-    /// Parses a file with the overrides.
+    /// Parses the user's file with QoS settings.
     ///
     /// # Errors
-    /// Fails with a sentence if the file does not have the form of rosbag2.
+    /// Fails with a sentence if the file does not have the form of rosbag2's QoS overrides.
     pub fn parse(file: &[u8]) -> Result<Overrides, String> {
         let all = onbeat_yaml::read(file).map_err(|error| match error {
             onbeat_yaml::YamlError::Content {
@@ -88,7 +89,8 @@ impl Overrides {
         Ok(Overrides(all))
     }
 
-    /// Returns the QoS to offer for a topic, from the recorded publishers' QoS (a bag's YAML).
+    /// Returns the QoS with which a replay publishes a topic. It is derived from the QoS of the
+    /// recorded publishers (`recorded`, the YAML of a bag) and the user's settings.
     pub fn offered(&self, topic: &str, recorded: &str) -> Qos {
         let mut qos = strongest(recorded);
         let Some(change) = self.0.get(topic) else {
@@ -134,8 +136,8 @@ impl Overrides {
     }
 }
 
-/// Returns how many messages of a topic a late subscriber receives. Returns 0 if the recorded publishers were
-/// not transient local.
+/// Returns the number of a topic's messages that a late subscriber receives. Returns 0 if the
+/// recorded publishers were not transient local. `recorded` is their QoS.
 pub fn latched(recorded: &str) -> usize {
     let qos = strongest(recorded);
     match (qos.durability, qos.depth) {
@@ -148,8 +150,8 @@ pub fn latched(recorded: &str) -> usize {
     }
 }
 
-/// Sets the history so that the publisher loses nothing: a reliable topic keeps all messages until they are
-/// acknowledged.
+/// Sets the history of the QoS so that the publisher loses no message: a reliable topic stores all
+/// messages until they are acknowledged.
 fn lossless(mut qos: Qos) -> Qos {
     match (qos.reliability, qos.durability) {
         // A late subscriber receives this many messages.
@@ -160,8 +162,8 @@ fn lossless(mut qos: Qos) -> Qos {
     qos
 }
 
-/// Returns the strongest QoS of the recorded publishers (a bag's YAML), so that each subscriber that matched
-/// one publisher matches again. Messages never expire.
+/// Returns the strongest QoS of the recorded publishers (`recorded`, the YAML of a bag). With it,
+/// each subscriber that matched one of the publishers matches again. Messages never expire.
 fn strongest(recorded: &str) -> Qos {
     let mut qos = Qos {
         history: rcl::KEEP_LAST,
@@ -204,9 +206,9 @@ fn strongest(recorded: &str) -> Qos {
     qos
 }
 
-/// Sets the part `key` (seconds or nanoseconds) of a time of the QoS, if only one publisher was recorded.
-/// With several publishers the QoS needs their shortest time, which is not known before both parts are read.
-/// The time then stays unset.
+/// Sets the part `key` (seconds or nanoseconds) of a QoS time if only one publisher was recorded.
+/// If several were recorded, the time stays unset: the QoS would need the shortest of their times,
+/// which is known only when both parts were read.
 fn set(time: &mut Time, key: &str, number: u64, profiles: usize) {
     match key {
         _ if profiles > 1 => *time = Time::default(),

@@ -18,34 +18,34 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 const THREAD: &str = "onbeat-answers";
-/// The longest time of a wait for responses, and so the time between two looks for servers.
+/// The longest time in ns that the thread waits for responses before it looks for servers again.
 const LOOK_NS: i64 = 20_000_000;
 const MOST_PENDING: usize = 1 << 20;
 const MOST_EARLY: usize = 1024;
 
 /// The requests that were sent to one service, and its responses.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct RequestFigures {
-    /// The name of the service.
     pub service: String,
-    /// The requests that were sent.
     pub sent: u64,
-    /// The requests that the server answered.
     pub answered: u64,
-    /// The requests that the server did not answer until five seconds after the end of the replay, or one second
-    /// if the user ended it.
+    /// The number of requests without a response five seconds after the end of the replay, or one
+    /// second after it if the user ended it.
     pub unanswered: u64,
-    /// The responses beyond the first to a request. Several servers of one service answer each request.
+    /// The number of responses beyond the first to a request. If a service has several servers,
+    /// each of them answers.
     pub additional_responses: u64,
-    /// The requests that were not sent, because ROS 2 knew no server of the service.
+    /// The number of requests that were not sent, because ROS 2 knew no server of the service.
     pub without_server: u64,
-    /// The recorded requests without contents. They cannot be sent.
+    /// The number of recorded requests without contents. onbeat cannot send them.
     pub without_contents: u64,
-    /// The messages that are not service events, are cut off, or do not fit the service's type.
+    /// The number of messages that are not service events, are incomplete, or do not match the
+    /// service's type.
     pub damaged: u64,
-    /// The time from sending a request to its response, in ns.
+    /// The distribution of the times from sending a request to its response, in ns.
     pub response_ns: Lateness,
-    /// The reason why responses could not be received. `None` if they could.
+    /// The reason why onbeat could not receive responses. `None` if it could.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
 }
@@ -82,7 +82,8 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Starts the thread that takes responses. `names` has the name of the service of each client.
+    /// Starts the thread that receives responses. `names` contains the service's name of each
+    /// client.
     ///
     /// # Errors
     /// Fails if the thread cannot be started.
@@ -133,7 +134,8 @@ impl Clients {
         })
     }
 
-    /// Sends the request of a service event. The middleware allocates memory for the request.
+    /// Sends the request that a service event contains. The middleware allocates memory for the
+    /// request.
     ///
     /// # Errors
     /// Returns rcl's code if the middleware refuses the request. The caller may try again.
@@ -197,7 +199,7 @@ impl Clients {
         collector.and_then(Result::ok).unwrap_or_default()
     }
 
-    /// Stops to take responses, and returns the figures of each service.
+    /// Stops receiving responses, and returns the figures of each service.
     pub fn figures(&mut self) -> Vec<RequestFigures> {
         let rows = self.stop();
         let figures = self.services.iter().map(|service| service.figures.clone());
@@ -278,10 +280,10 @@ impl Collector {
     }
 }
 
-/// The requests of one service without a response yet, and the times of responses.
+/// The requests to one service that have no response yet, and the response times of the others.
 struct Row {
     pending: BTreeMap<i64, u64>,
-    /// The responses that came before the player has reported their requests.
+    /// The responses that arrived before the player had reported the requests that they answer.
     early: VecDeque<(i64, u64)>,
     additional: u64,
     histogram: Histogram<u64>,

@@ -17,8 +17,8 @@ pub const NODE: &str = "onbeat_replay";
 const ENCAPSULATION: usize = 4;
 const PATIENCE_NS: u64 = 30_000_000_000;
 pub(crate) const LOOK: Duration = Duration::from_millis(20);
-/// The pause after a subscriber was found. It gives best-effort subscribers the time to discover the
-/// publisher too.
+/// The pause after onbeat found a subscriber. It gives best-effort subscribers the time to discover
+/// onbeat's publisher.
 const BEST_EFFORT_PAUSE: Duration = Duration::from_millis(200);
 const CLOCK: &str = "rosgraph_msgs/msg/Clock";
 
@@ -31,25 +31,24 @@ pub struct Topics {
     answers: Option<Answers>,
 }
 
-/// The output of one stream.
+/// The publisher or client through which a stream's items leave.
 enum End {
     None,
     Topic(Publisher),
-    /// The number of the service among the clients.
+    /// A service. The value is the index of its client.
     Service(usize),
 }
 
-/// The topics and services without a partner in the application.
+/// The replay's topics without a subscriber and services without a server.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Alone {
-    /// The topics without a subscriber.
     pub topics: Vec<String>,
-    /// The services without a server.
     pub services: Vec<String>,
 }
 
-/// The answers of the application, which pace the replay: for each message of some topics the application
-/// publishes a message on another topic.
+/// The state of the answers with which the application paces the replay. For each message of some
+/// topics, the application publishes a message on another topic.
 struct Answers {
     asked: Vec<(StreamId, u64)>,
     topic: String,
@@ -60,8 +59,9 @@ struct Answers {
 }
 
 impl Answers {
-    /// Returns whether the application has answered enough for one more message of the stream. Each stream is
-    /// counted separately. Of topics that are answered together, none gets ahead of the others.
+    /// Returns true if the application has answered enough messages for one more message of the
+    /// stream. Each stream is counted separately. If several topics are answered together, none of
+    /// them gets ahead of the others.
     fn has_credit(&mut self, stream: StreamId) -> Result<bool, RclError> {
         let Some(&(_, sent)) = self.asked.iter().find(|(asked, _)| *asked == stream) else {
             return Ok(true);
@@ -78,15 +78,16 @@ impl Answers {
     }
 }
 
-/// The rule by which the application paces the replay: it answers messages of some topics on another topic.
+/// The rule by which the application paces the replay. For messages of some topics, it publishes
+/// answers on another topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// The topics whose messages the application answers. If there are several, one answer stands for one
-    /// message of each.
+    /// The topics whose messages the application answers. If there are several, each answer is for
+    /// one message of each topic.
     pub asked: Vec<String>,
     /// The topic on which the application publishes its answers.
     pub answered: String,
-    /// The number of messages of each topic that may be unanswered at a time.
+    /// The number of messages of each topic that may be without an answer at the same time.
     pub credits: u64,
 }
 
@@ -99,13 +100,14 @@ pub struct Plan<'p> {
     pub overrides: &'p Overrides,
     /// The answers that pace the replay, or `None` if recorded times pace it.
     pub answer: Option<&'p Answer>,
-    /// The longest time to wait for a subscriber of each topic.
+    /// The longest time to wait until each topic has a subscriber and each service a server.
     pub wait: Duration,
 }
 
 impl Topics {
-    /// Creates publishers and clients with the ROS 2 installation in LD_LIBRARY_PATH. Waits until each topic has
-    /// a subscriber and each service has a server. Also returns those without.
+    /// Creates publishers and clients with the ROS 2 installation in LD_LIBRARY_PATH. Waits until
+    /// each topic has a subscriber and each service has a server. Also returns the topics and
+    /// services that are still without one.
     ///
     /// # Errors
     /// Fails if ROS 2 or a message type cannot be used.
@@ -160,7 +162,6 @@ impl Topics {
         Ok((topics, alone))
     }
 
-    /// Creates the clients of the services whose requests are sent.
     fn connect(
         &mut self,
         node: &Arc<Node>,
@@ -236,7 +237,7 @@ impl Topics {
     }
 }
 
-/// The clients of services, before the thread that takes their responses runs.
+/// The clients of services, before the thread that receives their responses is started.
 struct Services {
     clients: Vec<rcl::Client>,
     names: Vec<String>,
@@ -293,8 +294,9 @@ impl Sink for Topics {
         "ros".into()
     }
 
-    /// Publishes a message, or sends a request. The middleware copies both and may allocate. A reliable topic whose
-    /// subscribers do not acknowledge keeps the message for up to 100 ms, and is busy after that.
+    /// Publishes a message, or sends a request. The middleware copies the bytes and may allocate
+    /// memory. If the subscribers of a reliable topic do not acknowledge, the middleware stores the
+    /// message for up to 100 ms, and the sink is busy after that.
     fn put(&mut self, stream: StreamId, bytes: &[u8]) -> Result<Put, Refused> {
         let publisher = match (self.ends.get(stream.0 as usize), &mut self.clients) {
             (Some(End::Topic(publisher)), _) if bytes.len() >= ENCAPSULATION => publisher,
@@ -349,8 +351,8 @@ impl Sink for Topics {
 }
 
 impl Topics {
-    /// Returns that the middleware is busy, or an error if it has been busy for long. Without an error code, the
-    /// message had no credit.
+    /// Returns that the sink is busy, or an error if the middleware has refused for long. Without
+    /// an error code, the message had no credit.
     fn refused(&mut self, stream: StreamId, code: i32) -> Refused {
         let since = *self.refused_since.get_or_insert_with(monotonic_ns);
         if monotonic_ns().saturating_sub(since) < PATIENCE_NS {

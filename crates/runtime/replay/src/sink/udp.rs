@@ -7,22 +7,24 @@ use etherparse::{EtherType, LaxSlicedPacket, TransportSlice};
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
 
-/// The link type `LINKTYPE_ETHERNET`. All link types here come from the list of tcpdump.
+/// The link type `LINKTYPE_ETHERNET`. All link types in this file are from tcpdump's list.
 pub(super) const ETHERNET: u32 = 1;
 const RAW_IP: [u32; 4] = [12, 101, 228, 229];
-/// The link types of loopback interfaces of macOS and BSD: four bytes of address family, then IP.
+/// The link types of the loopback interfaces of macOS and BSD. A packet has four bytes with the
+/// address family, then the IP packet.
 const LOOPBACK: [u32; 2] = [0, 108];
-/// The link type of `tcpdump -i any`. Its header has the EtherType at byte 14 of 16, or first of 20 bytes.
+/// The link type of `tcpdump -i any`. The EtherType is at byte 14 of the 16-byte header. In the
+/// second version ([`LINUX_SLL2`]) it is at byte 0 of a 20-byte header.
 const LINUX_SLL: u32 = 113;
 const LINUX_SLL2: u32 = 276;
 
-/// The addresses of datagrams, by the port to which they were recorded.
+/// The addresses to which UDP datagrams go, by the port to which the datagrams were recorded.
 pub type Ports = Vec<(u16, String)>;
 
 /// A sink that sends UDP datagrams.
 pub struct Udp {
     name: String,
-    /// The sockets for IPv4 and IPv6, if there are addresses of this kind.
+    /// The socket for IPv4 and the socket for IPv6. `None` if no address is of this kind.
     sockets: [Option<UdpSocket>; 2],
     places: Places,
     links: Vec<Option<u32>>,
@@ -30,10 +32,10 @@ pub struct Udp {
     fragments: Option<Fragments>,
 }
 
-/// The addresses to which a sink sends.
 struct Places {
     to: SocketAddr,
-    /// The address has no port: datagrams keep the port to which they were recorded.
+    /// True if the user's address has no port. Datagrams then keep the port to which they were
+    /// recorded.
     keeps_ports: bool,
     ports: Vec<(u16, SocketAddr)>,
 }
@@ -51,11 +53,11 @@ impl Places {
 }
 
 impl Udp {
-    /// Opens a socket that sends to `to` (`HOST:PORT`, or `HOST`), for these streams. Datagrams that were
+    /// Opens a sink that sends the streams to `to` (`HOST:PORT` or `HOST`). Datagrams that were
     /// recorded to one of `ports` go to the address of this port.
     ///
     /// # Errors
-    /// Fails if the text is not an address, or if no socket can be opened.
+    /// Fails if `to` is not an address, or if no socket can be opened.
     pub fn new(to: &str, ports: &Ports, streams: &[Stream]) -> Result<Udp, SinkError> {
         let failed = |fault: String| SinkError::new(format!("udp:{to}"), fault);
         let with_port = address_of(to);
@@ -164,8 +166,8 @@ enum Content<'p> {
     Part(Fragment<'p>),
 }
 
-/// Returns the part of a captured packet that is played. Returns `None` for protocols other than UDP, and for
-/// packets that the capture cut off. Real-time safe.
+/// Returns the part of a captured packet that a UDP sink sends. Returns `None` for protocols other
+/// than UDP, and for packets that the capture cut off. Real-time safe.
 fn content(link_type: u32, packet: &[u8]) -> Option<Content<'_>> {
     let of_type = |at: usize, header: usize| {
         let kind = u16::from_be_bytes(packet.get(at..at + 2)?.try_into().ok()?);

@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 
 mod metadata;
 
-/// Opens the directory of a bag. Each file is first opened once, for its topics and its first time. Later the
-/// files are opened one after another when their time comes, so that memory does not depend on their number.
+/// Opens the directory of a bag. First opens each file once, to read its topics and its first time.
+/// Later opens one file after another when its time comes, so that the memory does not depend on
+/// the number of files.
 ///
 /// # Errors
 /// Fails if the directory is not a bag, or if none of its files can be read.
@@ -213,7 +214,7 @@ impl Source for Bag {
         self.latest
     }
 
-    /// Returns the damage of files that were read to their end.
+    /// Returns the damage of the files that were already read to their end.
     fn damage(&self) -> &[String] {
         &self.sentences
     }

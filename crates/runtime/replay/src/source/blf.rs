@@ -18,13 +18,14 @@ pub const MAGIC: &[u8] = b"LOGG";
 
 const FILE_HEADER: usize = 56;
 const USUAL_HEADER: u32 = 144;
-/// The largest object with a frame. An Ethernet packet has at most 64 KiB.
+/// The maximum size of an object with a frame, in bytes. An Ethernet packet has at most 64 KiB.
 const LONGEST_FRAME: usize = 1 << 20;
-/// The largest object of another kind, which is skipped without being kept in memory.
+/// The maximum size of an object without a frame, in bytes. onbeat skips it without storing it in
+/// memory.
 const LONGEST: u32 = 64 << 20;
 
-/// Opens a BLF log. The log is read twice: a first pass finds the channels, and how far items are out of
-/// order.
+/// Opens a BLF log. Reads the log twice: the first pass finds the channels, and how far items are
+/// out of order.
 ///
 /// # Errors
 /// Fails if the file cannot be read, or has no frame.
@@ -60,8 +61,8 @@ fn open<R: Bytes>(
 
 struct Header {
     size: u64,
-    /// The beginning of the log in ns since 1970, or 0 if the log does not state it. The file has no time
-    /// zone, so the time counts as UTC.
+    /// The beginning of the log in ns since 1970, or 0 if the log does not state it. The log has no
+    /// time zone, so onbeat takes its time as UTC.
     begin_ns: i64,
 }
 
@@ -86,8 +87,8 @@ impl Header {
     }
 }
 
-/// Converts a `SYSTEMTIME` of Windows to ns since 1970, counted as UTC. It consists of year, month, day of
-/// the week, day, hour, minute, second and millisecond.
+/// Converts a `SYSTEMTIME` of Windows, taken as UTC, to ns since 1970. It consists of year, month,
+/// day of the week, day, hour, minute, second and millisecond.
 fn begin(time: &[u8]) -> Option<i64> {
     let field = |at: usize| i64::from(u16::from_le_bytes([time[2 * at], time[2 * at + 1]]));
     let days = days(field(0), field(1), field(3))?;
@@ -120,7 +121,7 @@ struct Objects {
 }
 
 enum Next {
-    /// An object with a frame, which ends at this index of `plain`.
+    /// An object with a frame. The value is the index in `plain` at which the object ends.
     Frame(usize),
     More,
 }

@@ -5,9 +5,9 @@ use super::damage::Damage;
 use super::fault;
 use crate::item::{Details, Source, SourceError, Stamp, Stream, StreamId};
 
-/// The limit of message bytes in memory. One more block is always allowed.
+/// The maximum number of message bytes in memory. Loaded blocks may exceed it by one block.
 const MOST_BYTES: usize = 256 << 20;
-/// The largest number of blocks in memory that overlap in time.
+/// The maximum number of blocks with overlapping times that are in memory together.
 const MOST_LOADED: usize = 256;
 
 #[derive(Clone, Copy, Debug)]
@@ -58,11 +58,11 @@ impl Loaded {
 pub trait Blocks: Send {
     fn first_ns(&self, block: usize) -> Option<u64>;
 
-    /// Loads a block in place of the previous one.
+    /// Loads a block into `loaded`, in place of the previous block.
     ///
     /// # Errors
-    /// Fails if the file cannot be read. A damaged block is not an error: the messages before the damage are
-    /// loaded.
+    /// Fails if the file cannot be read. A damaged block is not an error: the messages before the
+    /// damage are loaded.
     fn load(
         &mut self,
         block: usize,

@@ -10,7 +10,8 @@ pub fn date(text: &[u8]) -> Option<i64> {
     days(year, month, day)
 }
 
-/// Returns the days from 1970-01-01 to a date of the years 1970 to 9999.
+/// Returns the number of days from 1970-01-01 to a date of the years 1970 to 9999, or `None` if the
+/// date does not exist.
 pub fn days(year: i64, month: i64, day: i64) -> Option<i64> {
     let is_date =
         (1970..=9999).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);

@@ -20,8 +20,8 @@ pub fn begins(head: &[u8]) -> bool {
         .any(|line| Line::parse(line).is_some() || Line::lacks_time(line))
 }
 
-/// Opens a candump log. The log is read twice: a first pass finds the interfaces, and how far items are
-/// out of order.
+/// Opens a candump log. Reads the log twice: the first pass finds the interfaces, and how far items
+/// are out of order.
 ///
 /// # Errors
 /// Fails if the file cannot be read, or contains no line of a log.
@@ -57,15 +57,15 @@ struct Line<'a> {
     time_ns: i64,
     interface: &'a str,
     frame: Frame<'a>,
-    /// The line says that the recorder's own host sent the frame (`candump -x`).
+    /// True if the line says that the recorder's own host sent the frame (`candump -x`).
     is_sent: bool,
 }
 
 #[derive(Clone, Copy)]
 enum Frame<'a> {
-    /// A frame such as `044#2A`, as `candump -l` writes it.
+    /// The text of a frame such as `044#2A`, as `candump -l` writes it.
     Logged(&'a [u8]),
-    /// A frame such as `044   [1]  2A`, as `candump` prints it.
+    /// The text of a frame such as `044 [1] 2A`, as `candump` prints it.
     Printed(&'a [u8]),
 }
 
@@ -78,7 +78,8 @@ impl Frame<'_> {
     }
 }
 
-/// Splits the name of an interface from the rest of a line. Names in can-utils have at most 21 characters.
+/// Splits a line into the name of an interface and the rest. Names in can-utils have at most 21
+/// characters.
 fn interface(rest: &[u8]) -> Option<(&str, &[u8])> {
     let rest = rest.trim_ascii_start();
     let blank = memchr::memchr2(b' ', b'\t', rest)?;
@@ -119,8 +120,8 @@ impl Line<'_> {
     }
 }
 
-/// Parses `SECONDS.FRACTION`, or a date and a time of day, with one to nine digits of fraction. Returns
-/// nanoseconds since 1970. A date counts as UTC.
+/// Parses `SECONDS.FRACTION`, or a date and a time of day. The fraction has one to nine digits.
+/// Returns ns since 1970. A date counts as UTC.
 fn time(text: &[u8]) -> Option<i64> {
     let point = memchr::memchr(b'.', text)?;
     let (whole, fraction) = (&text[..point], &text[point + 1..]);
@@ -140,7 +141,7 @@ struct Survey {
     streams: Vec<Stream>,
     printed: printed::Survey,
     without_time: bool,
-    /// The longest time by which an item is earlier than an item of a previous line, in ns.
+    /// The largest difference in ns by which an item is earlier than an item in a previous line.
     back_ns: u64,
 }
 
@@ -188,8 +189,8 @@ impl Survey {
     }
 }
 
-/// Returns the index of the interface's stream. There are few interfaces, so a linear search is faster than a
-/// table.
+/// Returns the index of the interface's stream. There are few interfaces, so a linear search is
+/// faster than a hash table.
 fn place(streams: &[Stream], interface: &str) -> Option<u32> {
     let at = streams.iter().position(|stream| stream.name == interface)?;
     u32::try_from(at).ok()

@@ -23,7 +23,8 @@ impl Channels {
         &self.streams
     }
 
-    /// Returns the stream of a channel, for example `can1`, and creates it for the channel's first frame.
+    /// Returns the stream of a channel, for example `can1`. Creates the stream at the channel's
+    /// first frame.
     ///
     /// # Errors
     /// Fails if the log has too many channels.

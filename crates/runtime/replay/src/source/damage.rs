@@ -3,7 +3,7 @@
 
 use crate::item::SourceError;
 
-/// The faults of a recording, counted by kind. The readers limit the number of kinds, so a damaged file
+/// The faults of a recording, counted by kind. The number of kinds is limited, so a damaged file
 /// cannot make this value large.
 #[derive(Debug, Default)]
 pub struct Damage {
@@ -19,8 +19,8 @@ struct Fault {
 }
 
 impl Damage {
-    /// Counts one fault of kind `what`, for example "lines too long for a frame". `place` returns the
-    /// position, which is kept if this is the first fault of its kind.
+    /// Counts one fault of kind `what`, for example "lines too long for a frame". `place` returns
+    /// the position of the fault. The position is stored only for the first fault of its kind.
     pub fn add(&mut self, what: &'static str, place: impl FnOnce() -> String) {
         self.add_many(what, 1, place);
     }
@@ -64,8 +64,8 @@ impl Damage {
     }
 }
 
-/// Returns at most 200 characters of a file's text. Control characters are escaped, so that the text cannot
-/// disturb a terminal.
+/// Returns at most 200 characters of a text from a file. Control characters are escaped, so that
+/// the text cannot disturb a terminal.
 pub fn printable(text: &str) -> String {
     const LONGEST: usize = 200;
     let mut shown = String::new();

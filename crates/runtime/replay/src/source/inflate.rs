@@ -2,8 +2,9 @@
 
 use flate2::{Decompress, FlushDecompress, Status};
 
-/// Unpacks a zlib stream and appends its bytes to `plain`. It stops once it has appended more than `most`
-/// bytes. Returns true if the stream is whole. Bytes before a fault are appended, too.
+/// Unpacks a zlib stream and appends its bytes to `plain`. Stops once it has appended more than
+/// `most` bytes. Returns true if the stream is complete. If the stream has a fault, the bytes
+/// before the fault are appended.
 pub fn inflate(inflater: &mut Decompress, packed: &[u8], plain: &mut Vec<u8>, most: usize) -> bool {
     const STEP: usize = 128 << 10;
     inflater.reset(true);

@@ -15,9 +15,9 @@ mod survey;
 /// The first bytes of every MCAP file.
 pub const MAGIC: &[u8] = b"\x89MCAP0\r\n";
 
-/// Opens an MCAP file. Its index is not needed: the top-level records are read once, and the contents of
-/// chunks are skipped. A recorder that was killed leaves a file without a summary. Then all chunks are first
-/// read to find the channels.
+/// Opens an MCAP file. Does not need its index: reads the top-level records once, and skips the
+/// contents of chunks. If the recorder was killed, the file has no summary. All chunks are then
+/// read first to find the channels.
 ///
 /// # Errors
 /// Fails if the file cannot be read.

@@ -22,8 +22,8 @@ pub const UNFINISHED: &[u8] = b"UnFinMF ";
 
 const IDENTIFICATION: usize = 64;
 
-/// Opens an MDF 4 file. The file is read twice: a first pass finds the channels, and how far frames are out of
-/// order.
+/// Opens an MDF 4 file. Reads the file twice: the first pass finds the channels, and how far frames
+/// are out of order.
 ///
 /// # Errors
 /// Fails if the file cannot be read, has another version, or has no CAN frame.
@@ -81,7 +81,7 @@ fn open<R: Bytes>(name: &str, bytes: R, channels: Channels) -> Result<Log<R>, So
     })
 }
 
-/// The next frame of a group: its time in ns since 1970, the number of the group, the channel.
+/// The next frame of a group: its time in ns since 1970, the index of the group, the channel.
 type Head = (i64, usize, u16);
 
 struct Log<R> {
@@ -89,9 +89,9 @@ struct Log<R> {
     input: Input<R>,
     /// The beginning of the log in ns since 1970.
     begin_ns: i64,
-    /// The groups, each with its next frame.
+    /// The groups of records, each with the bytes of its next frame.
     groups: Vec<(Records, Vec<u8>)>,
-    /// The groups whose next frame was not read yet.
+    /// The indices of the groups whose next frame was not read yet.
     wanted: Vec<usize>,
     heads: BinaryHeap<Reverse<Head>>,
     channels: Channels,

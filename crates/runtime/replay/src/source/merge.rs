@@ -2,10 +2,10 @@
 
 use crate::item::{Details, Source, SourceError, Stamp, Stream, StreamId};
 
-/// Merges recordings into one, with items in the order of time. Items of the same time keep the order of the
-/// sources. The streams of the first source keep their numbers, and the streams of the other sources follow.
-/// With `align`, all recordings begin at the time of the earliest one, so that recordings of different days
-/// play together.
+/// Merges recordings into one, with all items in the order of time. Items with equal times keep the
+/// order of the sources. The streams of the first source keep their numbers; the streams of the
+/// other sources follow. If `align` is true, all recordings begin at the time of the earliest one,
+/// so that recordings of different days play together.
 ///
 /// # Errors
 /// Fails if a source cannot be read.

@@ -50,8 +50,9 @@ pub fn open(path: &Path) -> Result<Box<dyn Source>, SourceError> {
     open_with_progress(path, &mut |_, _| {})
 }
 
-/// Opens a recording like [`open`]. While it unpacks a packed recording to a temporary file, it calls
-/// `tell` with the number of packed bytes that were used and the number of all packed bytes.
+/// Opens a recording like [`open`]. If the recording is packed, it is unpacked to a temporary file.
+/// Meanwhile, the function calls `tell` with the number of packed bytes that are already unpacked
+/// and the number of all packed bytes.
 ///
 /// # Errors
 /// Fails like [`open`].
@@ -65,7 +66,7 @@ pub fn open_with_progress(
     }
 }
 
-/// Opens a recording of a known format. Errors call the recording `name`.
+/// Opens a recording of a known format. Error messages call the recording `name`.
 fn opened(format: Format, path: &Path, name: &str) -> Result<Box<dyn Source>, SourceError> {
     let open = || File::open(path).map_err(|error| fault(name, error));
     match format {
@@ -82,20 +83,18 @@ fn opened(format: Format, path: &Path, name: &str) -> Result<Box<dyn Source>, So
     }
 }
 
-/// The format of a recording, which onbeat recognises by the content.
+/// The format of a recording. onbeat recognises it by the file's content.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// The directory of a rosbag2 bag, with its metadata and files.
     Bag,
-    /// An MCAP file, alone or from a bag.
+    /// An MCAP file. It may be a single recording or part of a bag.
     Mcap,
     /// An sqlite3 file of a bag.
     Sqlite,
-    /// A recording of another format that is packed as a whole.
+    /// A packed file that contains a recording of another format.
     Packed(Packing),
-    /// A network capture: a pcap or pcapng file.
     Capture,
-    /// A text log of the program `candump`.
     Candump,
     /// An ASC log, the text format of Vector's tools.
     Asc,
@@ -105,12 +104,11 @@ pub enum Format {
     Mdf,
     /// A TRC log, the text format of PEAK's tools.
     Trc,
-    /// A bag of ROS 1.
     Ros1,
 }
 
 impl Format {
-    /// Returns the name that messages use for the format.
+    /// Returns the format's name as messages show it.
     pub fn name(self) -> &'static str {
         match self {
             Format::Bag => "rosbag2 bag",

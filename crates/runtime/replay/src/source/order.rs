@@ -5,12 +5,14 @@ use crate::item::{Details, Source, SourceError, Stamp, Stream};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// The largest number of bytes that the window holds. If it is full, its earliest item is returned at once.
-/// Items that come afterwards although they are earlier still are played late, and the report counts them.
+/// The maximum number of bytes of the stored items. If it is reached, the earliest stored item is
+/// returned at once. Items that come later and have an earlier time are then played late, and the
+/// report counts them.
 pub const MOST_BYTES: usize = 64 << 20;
 const MOST_ITEMS: usize = 1 << 20;
 
-/// Reads a source to its end. Returns the longest time by which an item is earlier than one before it, in ns.
+/// Reads a source to its end. Returns the largest difference in ns by which an item is earlier than
+/// an item before it.
 ///
 /// # Errors
 /// Fails if the source cannot be read.
@@ -26,8 +28,8 @@ pub fn disorder(source: &mut impl Source) -> Result<u64, SourceError> {
     Ok(back_ns)
 }
 
-/// Returns the source with its items sorted by time. In `source`, an item is earlier than a previous one by
-/// at most `back_ns`.
+/// Returns the source with its items sorted by time. In `source`, an item may be earlier than a
+/// previous item by at most `back_ns`.
 pub fn sorted<S: Source + 'static>(source: S, back_ns: u64) -> Box<dyn Source> {
     match back_ns {
         0 => Box::new(source),
@@ -35,11 +37,12 @@ pub fn sorted<S: Source + 'static>(source: S, back_ns: u64) -> Box<dyn Source> {
     }
 }
 
-/// Sorts the items of a source by time. It holds the items of the last `span_ns`.
+/// Sorts the items of a source by time. For this, it stores the items of the last `span_ns`.
 pub struct Ordered<S> {
     inner: S,
     span_ns: u64,
-    /// The held items, the earliest first: time, number in the file, stream, index in `slots`.
+    /// The stored items, the earliest first. Each entry is: time, number in the file, stream, index
+    /// in `slots`.
     heap: BinaryHeap<Reverse<(i64, u64, u32, usize)>>,
     slots: Vec<(Vec<u8>, Details)>,
     free: Vec<usize>,

@@ -12,15 +12,17 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use tempfile::TempPath;
 
-/// The largest memory of the xz decoder in KiB. `xz -9` needs 64 MiB, and zstd has a limit of 128 MiB of its own.
+/// The maximum memory of the xz decoder in KiB. `xz -9` needs 64 MiB, and zstd itself has a limit
+/// of 128 MiB.
 const XZ_MOST_KIB: u32 = 129 << 10;
-/// The most bytes that one call of the xz decoder returns. A call that meets damage loses the bytes that it
-/// has unpacked, so the calls are short.
+/// The maximum number of bytes that one call of the xz decoder returns. If a call meets damage, it
+/// loses the bytes that it has unpacked. The number is therefore small.
 const XZ_STEP: usize = 1024;
-/// The limit for unpacking a file to a temporary file, as a multiple of the file's size. One gibibyte is added.
+/// The maximum size to which a file is unpacked, as a multiple of its packed size. One GiB is added
+/// to it.
 const MOST_TIMES: u64 = 200;
 
-/// A form in which files are packed.
+/// The program with which a file is packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Packing {
@@ -31,7 +33,8 @@ pub enum Packing {
 }
 
 impl Packing {
-    /// Recognises the form by the first bytes of a file.
+    /// Recognises the packing of a file by its first bytes. Returns `None` if the file is not
+    /// packed.
     pub fn of(head: &[u8]) -> Option<Packing> {
         match head {
             [0x1f, 0x8b, 8, ..] => Some(Packing::Gzip),
@@ -46,7 +49,7 @@ impl Packing {
         }
     }
 
-    /// Returns the name that messages use for a recording in this form.
+    /// Returns the name of the packing as messages show it.
     pub fn name(self) -> &'static str {
         match self {
             Packing::Gzip => "recording packed with gzip",
@@ -70,7 +73,7 @@ impl Packing {
     }
 }
 
-/// Counts the packed bytes that a decoder has used.
+/// A reader that counts the packed bytes that a decoder has used.
 struct Counted<R> {
     bytes: R,
     used: Arc<AtomicU64>,
@@ -95,11 +98,12 @@ impl<R: BufRead> BufRead for Counted<R> {
     }
 }
 
-/// A sentence about the damage of a packed file, with the place up to which it was unpacked. `None` without
-/// damage.
+/// A sentence about the damage of a packed file, with the place up to which it was unpacked. `None`
+/// if there was no damage.
 type Damaged = Arc<Mutex<Option<String>>>;
 
-/// The content of a packed file. A jump back unpacks the file again from its beginning.
+/// A reader of the content of a packed file. To seek backwards, it unpacks the file again from its
+/// beginning.
 pub struct Unpacking {
     packing: Packing,
     file: File,
@@ -185,7 +189,7 @@ impl Read for Unpacking {
 }
 
 impl Seek for Unpacking {
-    /// Goes to a place. A place behind the end counts as the end.
+    /// Moves to a position in the unpacked content. A position behind the end counts as the end.
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let wanted = match to {
             SeekFrom::Start(at) => Some(at),
@@ -203,8 +207,8 @@ impl Seek for Unpacking {
     }
 }
 
-/// Opens a packed recording. While it unpacks the recording to a temporary file, it calls `tell` with the
-/// number of packed bytes that were used and the number of all packed bytes.
+/// Opens a packed recording, which is unpacked to a temporary file. Meanwhile, calls `tell` with
+/// the number of packed bytes that are already unpacked and the number of all packed bytes.
 ///
 /// # Errors
 /// Fails if the file cannot be read, or if its content has no known format.
@@ -250,31 +254,33 @@ pub fn open(
     Ok(Box::new(Watched::new(source, damaged, None)))
 }
 
-/// The content of a packed file in a temporary file, which is removed when this value is dropped.
+/// A temporary file with the content of a packed file. Dropping this value removes the temporary
+/// file.
 pub struct Unpacked {
     pub path: TempPath,
     damaged: Damaged,
 }
 
 impl Unpacked {
-    /// Returns a source that also reports the damage of the packed file. The temporary file is kept until the
-    /// returned source is dropped.
+    /// Returns a source that also reports the damage of the packed file. The temporary file exists
+    /// until the returned source is dropped.
     pub fn keep(self, source: Box<dyn Source>) -> Box<dyn Source> {
         Box::new(Watched::new(source, self.damaged, Some(self.path)))
     }
 
-    /// Returns a sentence about the damage of the packed file, or `None` without damage.
+    /// Returns a sentence about the damage of the packed file, or `None` if the file is not
+    /// damaged.
     pub fn damage(&self) -> Option<String> {
         let damaged = self.damaged.lock().unwrap_or_else(|e| e.into_inner());
         damaged.clone()
     }
 }
 
-/// Unpacks a file that is packed as a whole to a temporary file. That file is in `TMPDIR`, or in `/var/tmp`,
-/// which is on a disk. Returns `None` if the file is not packed.
+/// Unpacks a file that is packed as a whole to a temporary file. The temporary file is in `TMPDIR`,
+/// or else in `/var/tmp`, which is on a disk. Returns `None` if the file is not packed.
 ///
 /// # Errors
-/// Fails if the file cannot be read, if it unpacks to an excessive size, or if the disk is full.
+/// Fails if the file cannot be read, if its content is too large, or if the disk is full.
 pub fn unpack(
     path: &Path,
     tell: &mut dyn FnMut(u64, u64),
@@ -307,7 +313,7 @@ pub fn unpack(
         }
         if content.at > most {
             let what = format!(
-                "the file unpacks to more than {most} bytes, which no recording does. Unpack it yourself if it is one"
+                "the file unpacks to more than {most} bytes, which is unusual for a recording. If it is a recording, unpack it yourself"
             );
             return Err(fault(&name, what));
         }
@@ -320,7 +326,7 @@ pub fn unpack(
     }))
 }
 
-/// A source that also reports the damage of the packed file.
+/// A source that also reports the damage of the packed file from which it was unpacked.
 struct Watched {
     source: Box<dyn Source>,
     damaged: Damaged,

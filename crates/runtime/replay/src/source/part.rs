@@ -7,11 +7,11 @@ use std::fs::File;
 use std::path::Path;
 use zstd::bulk::Decompressor;
 
-/// The first bytes of a zstd frame. A serialised message begins with 0 instead.
+/// The first bytes of a zstd frame. A message that is not packed begins with 0 instead.
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 const LONGEST: usize = 512 << 20;
 
-/// Opens a file of a bag. Errors name the file as `shown`.
+/// Opens a file of a bag. Error messages show the file as `shown`.
 ///
 /// # Errors
 /// Fails if the file cannot be read, or does not belong to a bag.

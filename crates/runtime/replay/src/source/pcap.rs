@@ -27,8 +27,8 @@ pub fn begins(head: &[u8]) -> bool {
 
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
-/// Opens a capture. The capture is read twice: a first pass finds the interfaces, and how far items are
-/// out of order.
+/// Opens a network capture. Reads the capture twice: the first pass finds the interfaces, and how
+/// far items are out of order.
 ///
 /// # Errors
 /// Fails if the file cannot be read, or is not a capture.

@@ -22,8 +22,8 @@ mod survey;
 pub const BEGIN: &[u8] = b"#ROSBAG V";
 const MAGIC: &[u8] = b"#ROSBAG V2.0\n";
 
-/// Opens a bag of ROS 1. Without an index, for example because the recorder was killed, all chunks are first
-/// read to find the topics.
+/// Opens a bag of ROS 1. If the bag has no index, for example because the recorder was killed, all
+/// chunks are read first to find the topics.
 ///
 /// # Errors
 /// Fails if the file cannot be read, is encrypted, or has another version.
@@ -108,7 +108,8 @@ impl<R: Bytes> Blocks for Bag<R> {
     }
 }
 
-/// Converts the messages of streams that have an equal type in ROS 2. Other messages stay as they are.
+/// A source that converts messages to ROS 2 if ROS 2 has an equal type. It does not change other
+/// messages.
 struct Converted<S> {
     inner: S,
     layouts: Vec<Option<Layout>>,

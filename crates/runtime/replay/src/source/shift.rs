@@ -2,7 +2,7 @@
 
 use crate::item::{Details, Source, SourceError, Stamp, Stream};
 
-/// Returns the recording with all times moved by `by_ns`.
+/// Returns the recording with `by_ns` added to all times.
 pub fn shifted(source: Box<dyn Source>, by_ns: i64) -> impl Source {
     Shifted { source, by_ns }
 }

@@ -13,12 +13,13 @@ pub const MAGIC: &[u8] = b"SQLite format 3\0";
 const PAGE: i64 = 1024;
 const MOST_TOPICS: i64 = 100_000;
 
-/// Opens an sqlite3 file of a bag. Errors name the file as `shown`.
+/// Opens an sqlite3 file of a bag. Error messages show the file as `shown`.
 ///
-/// The index of times gives the order of messages. Without an index, or in a torn file, messages are read as
-/// they were written, and then sorted. From a torn file, onbeat reads the messages that the table's B-tree
-/// still reaches. If the upper pages of the tree are missing, no message is reached. These pages are never at
-/// the beginning of a file. A recorder that is killed leaves no torn file.
+/// The index of times gives the order of messages. Without an index, or in a torn file, onbeat
+/// reads messages in the order in which they were written, and then sorts them. From a torn file,
+/// onbeat reads the messages that the table's B-tree still reaches. If the upper pages of the tree
+/// are missing, it reaches no message. These pages are never at the beginning of a file. A recorder
+/// that is killed leaves no torn file.
 ///
 /// # Errors
 /// Fails if the file cannot be read, or is not part of a bag.
@@ -95,7 +96,7 @@ fn connect(path: &Path, is_torn: bool) -> rusqlite::Result<Connection> {
     Ok(database)
 }
 
-/// Returns a URI of the file. If sqlite opens the file by this URI, it writes nothing beside the file.
+/// Returns a URI of the sqlite3 file. With this URI, sqlite writes nothing beside the file.
 fn uri(path: &Path) -> String {
     use std::os::unix::ffi::OsStrExt;
     let mut uri = String::from("file:");
@@ -110,7 +111,7 @@ fn uri(path: &Path) -> String {
     uri
 }
 
-/// Checks that the two tables of a bag are tables. If they were views, they could run any query.
+/// Checks that the two tables of a bag are tables and not views. A view could run any query.
 fn check(database: &Connection) -> Result<(), String> {
     for table in ["topics", "messages"] {
         let found = database
@@ -206,7 +207,8 @@ struct Rows {
 }
 
 impl Rows {
-    /// Returns the longest time by which a message is earlier than a message written before it, in ns.
+    /// Returns the largest difference in ns by which a message is earlier than a message that was
+    /// written before it.
     fn survey(&mut self) -> u64 {
         let (mut newest, mut back_ns) = (i64::MIN, 0);
         let mut unsaid = Damage::default();
@@ -260,8 +262,8 @@ impl Rows {
         Ok(())
     }
 
-    /// Returns `time_ns`, or the time of the previous message if that is later. A damaged index can lead to
-    /// an earlier message.
+    /// Returns `time_ns`, or the time of the previous message if that is later. With a damaged
+    /// index, a message can be earlier than the previous one.
     fn in_order(&mut self, time_ns: i64) -> i64 {
         if !self.by_time {
             return time_ns;

@@ -8,11 +8,12 @@ use crate::item::{Details, Source, SourceError, Stamp, Stream};
 use std::io::{BufRead, BufReader, Seek};
 
 pub trait Dialect: Default + Send {
-    /// Reads a line, which has no blanks at its ends. Returns the frame's time in ns since 1970 and its
-    /// channel, and puts the frame's bytes into `payload`. Returns `None` for a line without a frame.
+    /// Parses a line, which has no blanks at its ends. Returns the frame's time in ns since 1970
+    /// and its channel, and writes the frame's bytes into `payload`. Returns `None` for a line
+    /// without a frame.
     ///
     /// # Errors
-    /// Returns the kind of fault.
+    /// Returns a text for the kind of fault.
     fn line(
         &mut self,
         line: &[u8],
@@ -24,8 +25,8 @@ pub trait Dialect: Default + Send {
     }
 }
 
-/// Opens a text log. The log is read twice: a first pass finds the channels, and how far items are out of
-/// order.
+/// Opens a text log. Reads the log twice: the first pass finds the channels, and how far items are
+/// out of order.
 ///
 /// # Errors
 /// Fails if the file cannot be read, or has no frame.

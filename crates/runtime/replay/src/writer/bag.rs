@@ -3,7 +3,7 @@
 use super::Plan;
 use crate::item::Kind;
 
-/// Returns the metadata of version 5, which Humble and newer read.
+/// Returns the text of metadata.yaml in version 5, which ROS 2 Humble and newer distributions read.
 pub fn metadata(plan: &Plan, file_name: &str) -> String {
     // A JSON string is also a valid YAML string.
     let quoted = |text: &str| serde_json::Value::from(text).to_string();

@@ -10,7 +10,7 @@ use flate2::Compression;
 use std::io::{self, Seek, SeekFrom, Write};
 
 const HEADER: usize = 144;
-/// The size at which the objects of a container are compressed and written, in bytes.
+/// The size of a container's objects in bytes at which they are compressed and written.
 const CONTAINER: usize = 128 << 10;
 const CONTAINER_HEADER: u32 = 32;
 const LOG_CONTAINER: u32 = 10;
@@ -114,13 +114,14 @@ impl<'p, W: Write + Seek> Blf<'p, W> {
     }
 }
 
-/// Returns the number of padding bytes behind an object. Vector's tools write the remainder of the size,
-/// not the bytes that are missing to a multiple of 4.
+/// Returns the number of padding bytes behind an object of `size` bytes. Like Vector's tools, it is
+/// `size % 4`, not the number of bytes up to a multiple of 4.
 fn padding(size: usize) -> usize {
     size % 4
 }
 
-/// Returns a `SYSTEMTIME` of Windows: year, month, day of the week, day, hour, minute, second, millisecond.
+/// Returns an instant as a `SYSTEMTIME` of Windows: year, month, day of the week, day, hour,
+/// minute, second, millisecond.
 fn system_time(ns: i64) -> [u16; 8] {
     const DAY_MS: i64 = 86_400_000;
     let ms = ns.div_euclid(1_000_000);

@@ -68,7 +68,7 @@ fn text(frame: &Frame, line: &mut String) {
     }
 }
 
-/// Appends bytes in hexadecimal digits, with `before` before each.
+/// Appends the bytes in hexadecimal digits to `line`. Puts the text `before` in front of each byte.
 pub fn hex(bytes: &[u8], before: &str, line: &mut String) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for byte in bytes {

@@ -4,30 +4,31 @@ use crate::source::can::{ERROR, EXTENDED, REMOTE};
 
 pub const BRS: u8 = 1;
 pub const ESI: u8 = 2;
-/// The flag that Linux sets in each CAN FD frame. [`Frame::of`] removes it, because the size of the struct
-/// shows the same.
+/// The flag that Linux sets in each CAN FD frame. [`Frame::of`] removes the flag, because the size
+/// of the struct shows the same.
 pub const FDF: u8 = 4;
 
 const CLASSIC: usize = 16;
 const FD: usize = 72;
 const HEADER: usize = 8;
 
-/// A CAN frame that was read from a struct of Linux.
+/// A CAN frame, parsed from a `struct can_frame` or `struct canfd_frame` of Linux.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'p> {
     /// The identifier with its three flags (extended, remote, error), as in Linux.
     pub word: u32,
     /// The flags of a CAN FD frame without [`FDF`], or `None` for a classic frame.
     pub fd_flags: Option<u8>,
-    /// The length that the frame states. A remote frame has this length, but no data.
+    /// The length that the frame states. A remote frame states a length although it has no data.
     pub length: u8,
-    /// The length code of a classic frame if it is above 8, or 0.
+    /// The length code of a classic frame if the code is above 8, otherwise 0.
     pub raw_length: u8,
     pub data: &'p [u8],
 }
 
 impl Frame<'_> {
-    /// Returns the frame in `payload`, or `None` if this is not a `struct can_frame` or `struct canfd_frame`.
+    /// Returns the frame in `payload`, or `None` if `payload` is neither a `struct can_frame` nor a
+    /// `struct canfd_frame`.
     pub fn of(payload: &[u8]) -> Option<Frame<'_>> {
         let (&[a, b, c, d, length, flags, _, raw_length], data) =
             payload.split_first_chunk::<HEADER>()?;
@@ -71,8 +72,8 @@ impl Frame<'_> {
         self.word & ERROR != 0
     }
 
-    /// Returns the length code of the frame on the bus. 0 to 8 are lengths in bytes. 9 to 15 are longer
-    /// lengths of CAN FD, or 8 bytes in a classic frame.
+    /// Returns the length code that the frame has on the bus. The codes 0 to 8 are lengths in
+    /// bytes. The codes 9 to 15 are longer lengths of CAN FD; in a classic frame they mean 8 bytes.
     pub fn code(&self) -> u8 {
         if self.raw_length > 0 {
             return self.raw_length;

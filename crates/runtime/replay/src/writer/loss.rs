@@ -6,17 +6,17 @@ use crate::item::{Details, Kind};
 use crate::source::can;
 use serde::Serialize;
 
-/// The losses of a conversion, counted by kind.
+/// The data that a conversion cannot keep, counted by kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Losses(pub Vec<Loss>);
 
-/// A kind of loss and its count.
+/// One kind of data that a conversion cannot keep, and its count.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Loss {
     /// A noun phrase that names the loss and its reason.
     pub what: String,
-    /// The number of items or streams that are affected.
     pub count: u64,
 }
 
@@ -33,26 +33,26 @@ impl Losses {
     }
 }
 
-/// Checks one item against a target.
+/// Checks whether a target format can store an item.
 pub(super) struct Check<'s> {
     target: Target,
     kind: &'s Kind,
     time_ns: i64,
 }
 
-const ROS: &str = "ROS 2 messages left out, because the format has none";
-const CAN: &str = "CAN frames left out, because the format has messages of ROS 2 only";
-const PACKETS: &str = "packets left out, because the format cannot hold their kind";
+const ROS: &str = "ROS 2 messages left out, because the format cannot store them";
+const CAN: &str = "CAN frames left out, because the format can store only messages of ROS 2";
+const PACKETS: &str = "packets left out, because the format cannot store their kind";
 const EARLY: &str = "items left out, because their time is before 1970";
 const UNKNOWN: &str = "CAN frames left out, because they have neither of Linux's layouts";
 const IDENTIFIER: &str = "CAN frames left out, because their identifier has more bits than allowed";
 const FD_REMOTE: &str = "CAN FD frames left out, because CAN FD has no remote frames";
 const LONG: &str = "packets left out, because they have more than 65535 bytes";
 const TIMES: &str = "times rounded down to microseconds";
-const ERRORS: &str = "error frames without their class and data";
-const SENT_ERRORS: &str = "error frames without their direction";
-const FLAGS: &str = "CAN FD frames without flags other than BRS and ESI";
-const REMOTE_LENGTH: &str = "remote frames without a length code above 8";
+const ERRORS: &str = "error frames written without their class and data";
+const SENT_ERRORS: &str = "error frames written without their direction";
+const FLAGS: &str = "CAN FD frames written without flags other than BRS and ESI";
+const REMOTE_LENGTH: &str = "remote frames written without their length code above 8";
 
 impl Check<'_> {
     pub fn new(target: Target, kind: &Kind, time_ns: i64) -> Check<'_> {
@@ -63,8 +63,8 @@ impl Check<'_> {
         }
     }
 
-    /// Adds the parts of an item that the target cannot hold to `losses`. Returns whether the item is
-    /// written.
+    /// Checks an item, and adds the data that the target cannot store to `losses`. Returns true if
+    /// the item is written.
     pub fn item(&self, details: Details, payload: &[u8], losses: &mut Losses) -> bool {
         let left_out = match self.kind {
             Kind::Ros { .. } | Kind::Requests { .. } => ROS,
@@ -90,8 +90,8 @@ impl Check<'_> {
         reason.is_none()
     }
 
-    /// Returns the reason why a frame is left out, or `None` if it is written. Adds its lost parts to
-    /// `losses`.
+    /// Returns the reason why a frame is left out, or `None` if it is written. Adds the data that a
+    /// written frame loses to `losses`.
     fn frame(&self, frame: &Frame, details: Details, losses: &mut Losses) -> Option<&'static str> {
         if self.target == Target::Pcapng {
             return None;

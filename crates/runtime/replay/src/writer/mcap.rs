@@ -9,7 +9,7 @@ use std::io::{self, Seek, Write};
 
 pub struct Mcap<W: Write + Seek> {
     writer: mcap::Writer<W>,
-    /// The number of each stream's channel. A stream that is not written has the number 0.
+    /// The number of each stream's MCAP channel. It is 0 for a stream that is not written.
     channels: Vec<u16>,
 }
 

@@ -30,19 +30,16 @@ pub mod save;
 mod tests;
 
 /// A format that onbeat writes.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// A text log as `candump -l` writes it.
     Candump,
-    /// An ASC log, the text format of Vector's tools.
     Asc,
-    /// A BLF log, the binary format of Vector's tools.
     Blf,
     /// An MCAP file with messages of ROS 2.
     Mcap,
     /// The directory of a rosbag2 bag with one MCAP file.
     Rosbag2,
-    /// A network capture in the format pcapng.
     Pcapng,
 }
 
@@ -57,7 +54,7 @@ impl Target {
         Target::Rosbag2,
     ];
 
-    /// Returns the word that names the target in options.
+    /// Returns the word with which command-line options name the target.
     pub fn word(self) -> &'static str {
         match self {
             Target::Candump => "candump",
@@ -69,7 +66,7 @@ impl Target {
         }
     }
 
-    /// Returns the name that messages use for the target.
+    /// Returns the target's name as messages show it.
     pub fn name(self) -> &'static str {
         match self {
             Target::Candump => "candump log",
@@ -120,37 +117,34 @@ const ETHERNET: u32 = 1;
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // The messages say the rest.
 pub enum WriteError {
-    /// The recording cannot be read further.
     #[error(transparent)]
     Read(#[from] SourceError),
-    /// The target cannot be written, for example because the disk is full.
+    /// onbeat cannot write the output, for example because the disk is full.
     #[error(transparent)]
     Write(#[from] io::Error),
     #[error("interrupted")]
     Stopped,
 }
 
-/// A writer of one format. It gets the items in the order of time.
+/// A writer of one format. It receives the items in the order of time.
 trait Writer {
     fn write(&mut self, stamp: Stamp, details: Details, payload: &[u8]) -> io::Result<()>;
-    /// Writes the end of the file.
     fn finish(self: Box<Self>) -> io::Result<()>;
 }
 
-/// The plan of a conversion: the target, what is written of each stream, and the losses. [`Plan::of`] finds
-/// them in a first pass over the recording.
+/// The plan of a conversion: the target, the parts of each stream that are written, and the losses.
+/// [`Plan::of`] makes it in a first pass over the recording.
 #[allow(missing_docs)]
 pub struct Plan {
     pub target: Target,
     pub streams: Vec<StreamPlan>,
-    /// The number of items that are written.
+    /// The number of the recording's items that are written.
     pub items: u64,
     /// The recorded time of the first item that is written, in ns since 1970.
     pub first_ns: Option<i64>,
     /// The recorded time of the last item that is written, in ns since 1970.
     pub last_ns: Option<i64>,
     pub losses: Losses,
-    /// The damage of the recording: one sentence for each kind.
     pub damage: Vec<String>,
 }
 
@@ -159,11 +153,11 @@ pub struct Plan {
 #[derive(Debug, Clone)]
 pub struct StreamPlan {
     pub stream: Stream,
-    /// The number of items that are written.
     pub items: u64,
-    /// The definition of the message type, as recorders store it.
+    /// The definition of the stream's message type, as recorders store it. `None` if it is unknown.
     definition: Option<String>,
-    /// The name of an interface, or the number of a channel as text, in the target.
+    /// The stream's name in the target: the name of an interface, or the number of a channel as
+    /// text.
     pub written_as: String,
 }
 
@@ -214,12 +208,12 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Writes the recording to `out`. `source` is the recording of the plan, opened again. After each
-    /// written item, calls `go_on` with the number of items so far.
+    /// Writes the recording to `out`. `source` must be the recording for which the plan was made,
+    /// opened again. After each written item, calls `go_on` with the number of items so far.
     ///
     /// # Errors
-    /// Fails if the source cannot be read or differs from the plan, if `out` cannot be written, or if
-    /// `go_on` returns `false`.
+    /// Fails if the source cannot be read or differs from the plan, if `out` cannot be written, or
+    /// if `go_on` returns `false`.
     pub fn write<W: Write + Seek>(
         &self,
         source: &mut dyn Source,
@@ -259,7 +253,8 @@ impl Plan {
         Ok(())
     }
 
-    /// Returns the text of the file `metadata.yaml` of a bag, whose messages are in the file `file_name`.
+    /// Returns the text of a bag's `metadata.yaml`. `file_name` is the name of the file with the
+    /// bag's messages.
     pub fn bag_metadata(&self, file_name: &str) -> String {
         bag::metadata(self, file_name)
     }

@@ -7,8 +7,8 @@ use crate::item::Kind;
 const LONGEST: usize = 21;
 const MOST_CHANNELS: usize = 255;
 
-/// Sets the names and numbers of the streams that are written, and adds changed names to the losses. A
-/// stream for which the target has no channel left is left out.
+/// Sets the names and the channel numbers of the streams that are written. Adds changed names to
+/// the losses. If the target has no channel left for a stream, the stream is left out.
 pub fn give(plan: &mut Plan) {
     match plan.target {
         Target::Candump => candump(plan),
@@ -80,7 +80,8 @@ fn candump(plan: &mut Plan) {
     renamed(plan, &changed);
 }
 
-/// Numbers the streams of each kind. If all names have the form `can3`, the streams keep their numbers.
+/// Gives a channel number to each stream of these kinds. If all names have the form `can3`, the
+/// streams keep the numbers in their names.
 fn channels(plan: &mut Plan, kinds: &[(Kind, &str)]) {
     let mut changed = Vec::new();
     for (kind, prefix) in kinds {
@@ -132,13 +133,13 @@ fn renamed(plan: &mut Plan, changed: &[(String, String)]) {
         more => format!(" and {more} more"),
     };
     let what = format!(
-        "names of streams, which the format cannot hold ({}{more})",
+        "names of streams changed, because the format cannot store them ({}{more})",
         crate::source::damage::printable(&shown.join(", "))
     );
     plan.losses.add(&what, changed.len() as u64);
 }
 
-/// Returns the number of a name such as `can3`, from 1 to 255.
+/// Returns the number in a name such as `can3`, if it is from 1 to 255.
 fn number(name: &str, prefix: &str) -> Option<u8> {
     let digits = name.strip_prefix(prefix)?;
     let number: u8 = digits.parse().ok().filter(|&number| number > 0)?;

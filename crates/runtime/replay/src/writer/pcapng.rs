@@ -13,7 +13,7 @@ const PACKET: u32 = 6;
 pub struct Pcapng<'p, W> {
     plan: &'p Plan,
     out: W,
-    /// The number of each stream's interface.
+    /// The number of each stream's interface in the capture.
     numbers: Vec<u32>,
     body: Vec<u8>,
 }
@@ -122,8 +122,8 @@ impl<W: Write> Writer for Pcapng<'_, W> {
     }
 }
 
-/// Appends a frame as SocketCAN captures have it: identifier in network byte order, length, flags, a zero,
-/// the length code of a classic frame if it is above 8, data.
+/// Appends a frame in the form of SocketCAN captures: identifier in network byte order, length,
+/// flags, a zero byte, the length code of a classic frame if it is above 8 (otherwise 0), data.
 fn frame(payload: &[u8], body: &mut Vec<u8>) {
     let Some(frame) = Frame::of(payload) else {
         return;

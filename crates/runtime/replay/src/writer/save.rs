@@ -9,13 +9,13 @@ use std::path::Path;
 
 const BUFFER: usize = 256 << 10;
 
-/// Writes the planned conversion of `source` to a temporary file or directory beside `path`, and renames it
-/// to `path` at the end. An existing file is replaced if `replaces` is true. A file never replaces a
-/// directory.
+/// Writes the planned conversion of `source` to a temporary file or directory beside `path`.
+/// Renames it to `path` at the end. Replaces an existing file only if `replaces` is true. A file
+/// never replaces a directory.
 ///
 /// # Errors
-/// Fails like [`Plan::write`], and if `path` exists and may not be replaced. An existing file is then
-/// unchanged.
+/// Fails like [`Plan::write`], and if `path` exists and may not be replaced. An existing file is
+/// then unchanged.
 pub fn save(
     plan: &Plan,
     source: &mut dyn Source,
@@ -62,10 +62,10 @@ pub fn save(
     Ok(())
 }
 
-/// Writes the planned conversion of `source` to a pipe, which cannot seek.
+/// Writes the planned conversion of `source` to a pipe, in which one cannot seek.
 ///
 /// # Errors
-/// Fails like [`Plan::write`], and if the target needs a file.
+/// Fails like [`Plan::write`], and if the target format needs a file.
 pub fn pipe(
     plan: &Plan,
     source: &mut dyn Source,

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use std::collections::HashMap;
 use std::io::Cursor;
 
-/// An item as a recording has it: time in ns, name of the stream, details, payload.
+/// An item of a recording: time in ns, name of the stream, details, payload.
 type Item = (i64, String, Details, Vec<u8>);
 
 #[derive(Debug)]
@@ -79,7 +79,7 @@ fn items(source: &mut dyn Source) -> Vec<Item> {
     all
 }
 
-/// Draws frames that every format can hold.
+/// Generates CAN frames that every format can store.
 fn frames() -> impl Strategy<Value = Vec<u8>> {
     let id = prop_oneof![
         0u32..=0x7ff,
@@ -339,7 +339,7 @@ fn losses_are_counted_before_anything_is_written() {
                 "1 CAN FD frames left out",
                 "1 ROS 2 messages left out",
                 "1 CAN frames left out",
-                "1 names of streams",
+                "1 names of streams changed",
                 "1 streams joined with an earlier stream of the same name",
             ]
             .map(String::from)
@@ -349,7 +349,7 @@ fn losses_are_counted_before_anything_is_written() {
     let (items, said) = losses(Target::Asc);
     assert_eq!(items, 4);
     for wanted in [
-        "error frames without their class",
+        "error frames written without their class",
         "direction",
         "more bits",
         "length code above 8",

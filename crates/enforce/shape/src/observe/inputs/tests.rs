@@ -128,7 +128,7 @@ proptest! {
     }
 
     #[test]
-    fn the_phase_is_found_again_after_a_gap_and_a_restart(
+    fn the_phase_of_an_input_is_found_again_after_a_gap_and_a_restart(
         seed: u64, ppm in -200i64..=200, jitter_ns in 0u64..2_000_000, jump in 10_000_000u64..90_000_000,
         gap in 1u64..40_000, outlier_every in 40u64..200,
     ) {

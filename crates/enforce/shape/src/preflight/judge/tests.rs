@@ -124,7 +124,7 @@ fn each_bad_machine_setting_gives_one_line_with_advice() {
                 ("sys/fs/cgroup/cpu/cpu.rt_runtime_us", "950000\n"),
                 ("sys/fs/cgroup/cpu/robot/cpu.rt_runtime_us", "0\n"),
             ],
-            "real-time in cgroups",
+            "real-time CPU time of cgroups",
             Note,
         ),
         (
@@ -179,7 +179,7 @@ fn each_bad_machine_setting_gives_one_line_with_advice() {
 }
 
 #[test]
-fn other_preemption_models_are_recognised_and_unknown_ones_stay_unknown() {
+fn each_preemption_model_is_recognised_and_an_unknown_one_is_reported_as_unknown() {
     let of =
         |version: &'static str| with(&[("proc/version", version), ("proc/cmdline", "")]).preemption;
     assert_eq!(

@@ -12,7 +12,7 @@ use onbeat_ros::diagnostics::{DiagnosticStatus, Level};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// A chain counts as dead after this time, and after this number of cycles, without an output. The
+/// The time, and the number of cycles, without an output after which a chain counts as dead. The
 /// longer of the two decides.
 const DEAD_AFTER: (Duration, u32) = (Duration::from_secs(5), 10);
 const STALE_AFTER: Duration = Duration::from_secs(3);
@@ -50,10 +50,12 @@ impl Counted {
 pub(super) struct Reporter {
     machine: String,
     number: u32,
-    /// The messages that may still be published, each with its number and its counts.
+    /// The messages that the diagnostics process may still publish, each with its number and its
+    /// counts.
     sent: VecDeque<(u32, Counted)>,
     reported: Counted,
-    /// For each chain: the number of delivered outputs, and the time of the last one.
+    /// For each chain: the number of delivered outputs, and the time at which this number last
+    /// grew.
     alive: Vec<(u64, Duration)>,
 }
 

@@ -14,7 +14,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Starts the thread that publishes diagnostics. It stays off `cpus`. `program` is the path of this program.
+/// Starts the thread that publishes diagnostics. The thread does not run on `cpus`. `program` is
+/// the path of this program.
 pub(crate) fn start(
     board: Arc<Board>,
     program: PathBuf,

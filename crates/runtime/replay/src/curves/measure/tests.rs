@@ -62,7 +62,7 @@ proptest! {
     }
 
     #[test]
-    fn a_measured_service_holds_in_every_stretch(
+    fn a_measured_service_curve_holds_in_every_time_interval(
         periods in prop::collection::vec((trace(30), 1i64..5000), 1..4),
         most in prop_oneof![Just(EXACT), 2usize..20],
     ) {

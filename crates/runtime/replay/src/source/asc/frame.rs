@@ -9,12 +9,12 @@ const NOT_A_FRAME: &str = "lines with an incomplete frame";
 const OTHERS: &str = "events of other buses or protocols (LIN, J1939, FlexRay ...), not replayed";
 const NAMED: &str = "frames whose identifier is a name, not replayed";
 const REQUESTED: &str = "requests to send (TxRq), not replayed";
-/// The flag of remote frames in a `CANFD` line. A `CANFD` line can also contain a classic frame, which may be
-/// remote.
+/// The flag of remote frames in a `CANFD` line. Such a line can also contain a classic frame, which
+/// may be a remote frame.
 const RTR: i64 = 0x10;
 const FDF: i64 = 0x1000;
 
-/// Splits a line into its time in ns and the event behind the time.
+/// Splits a line of the log into its time in ns and the event behind the time.
 pub fn event(line: &[u8]) -> Option<(i64, &[u8])> {
     let mut words = words(line);
     let time = words.next()?;
@@ -31,16 +31,17 @@ pub fn is_remark(line: &[u8]) -> bool {
         .is_some_and(|first| !first.is_ascii_digit() && *first != b'-')
 }
 
-/// Returns whether the direction of a frame is `Tx`. It is the third word of both forms of a frame.
+/// Returns true if the direction of the frame is `Tx`. The direction is the third word of the event
+/// in both forms of frames.
 pub fn is_sent(event: &[u8]) -> bool {
     words(event).nth(2) == Some(b"Tx")
 }
 
-/// Clears `payload` and fills it with the bytes of the event's frame. Returns the number of the frame's
-/// channel, or `None` if the event is not about a frame.
+/// Clears `payload` and fills it with the bytes of the event's frame. Returns the number of the
+/// frame's channel, or `None` if the event is not a frame.
 ///
 /// # Errors
-/// Returns the kind of fault.
+/// Returns a text for the kind of fault.
 pub fn encode(event: &[u8], base: Base, payload: &mut Vec<u8>) -> Result<Option<u8>, &'static str> {
     let mut fields = words(event);
     let first = fields.next().ok_or(NOT_A_FRAME)?;
@@ -130,8 +131,8 @@ fn classic<'e>(
     Ok(Some(channel))
 }
 
-/// Parses a CAN FD frame behind `CANFD` and the channel: `Rx  300  [name]  1 0 8  8 01 02 ...  duration
-/// length flags ...`.
+/// Parses a CAN FD frame. `fields` begin behind `CANFD` and the channel: `Rx 300 [name] 1 0 8 8 01
+/// 02 ... duration length flags ...`.
 fn flexible<'e>(
     fields: &mut impl Iterator<Item = &'e [u8]>,
     base: Base,

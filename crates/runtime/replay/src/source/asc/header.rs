@@ -15,10 +15,10 @@ pub enum Base {
 #[derive(Debug, Default)]
 pub struct Header {
     pub base: Base,
-    /// Each line's time is the distance to the previous line.
+    /// True if the time in each line is relative to the previous line.
     pub is_relative: bool,
     date_ns: Option<i64>,
-    /// The instant of the first trigger block, in ns since 1970, for logs without a date.
+    /// The instant of the first trigger block, in ns since 1970. It is used if the log has no date.
     trigger_ns: Option<i64>,
     is_asc: bool,
 }
@@ -69,8 +69,9 @@ pub fn rest_from<'l>(line: &'l [u8], word: &[u8]) -> &'l [u8] {
     line.get(at..).unwrap_or_default()
 }
 
-/// Parses `Thu Apr 20 10:44:38.250 pm 2017`: English or German names, twelve or 24 hours, with or
-/// without a fraction. Returns ns since 1970 in UTC, because logs have no time zone.
+/// Parses a date like `Thu Apr 20 10:44:38.250 pm 2017`. The names may be English or German, the
+/// hours 12 or 24, and the fraction may be missing. Returns ns since 1970 in UTC, because logs have
+/// no time zone.
 fn instant(text: &[u8]) -> Option<i64> {
     let mut fields = words(text).skip(1);
     let (month, day, time) = (

@@ -11,13 +11,15 @@ struct File {
     rosbag2_bagfile_information: Bag,
 }
 
-/// The part of metadata.yaml that onbeat needs. It is the same in all versions of rosbag2 (1 to 9).
+/// The part of a bag's metadata.yaml that onbeat needs. It is the same in all versions of rosbag2
+/// (1 to 9).
 #[derive(Deserialize)]
 struct Bag {
     relative_file_paths: Vec<String>,
 }
 
-/// Returns the files of the bag in their order.
+/// Returns the files of the bag in their order. If metadata.yaml gives no usable list, adds this to
+/// `damage` and lists the directory.
 ///
 /// # Errors
 /// Returns the reason why the directory is not a bag.
@@ -43,8 +45,9 @@ pub fn files(directory: &Path, damage: &mut Damage) -> Result<Vec<PathBuf>, Stri
     }
 }
 
-/// Returns the files that metadata.yaml names. Only names within the directory count, so that a bag cannot
-/// name a file elsewhere. Up to version 3, names begin with the directory's own name.
+/// Returns the paths of the files that metadata.yaml names. Accepts only names within the
+/// directory, so that a bag cannot name a file outside of it. Up to version 3, the names begin with
+/// the directory's own name.
 fn named(directory: &Path) -> Result<Vec<PathBuf>, String> {
     let bytes = std::fs::read(directory.join("metadata.yaml"))
         .map_err(|error| format!("metadata.yaml: {error}"))?;

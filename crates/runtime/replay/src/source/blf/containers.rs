@@ -10,7 +10,8 @@ const CONTAINER: u32 = 10;
 const ABOUT: usize = 16;
 const STORED: u16 = 0;
 const DEFLATED: u16 = 2;
-/// The largest container, packed or unpacked. Vector's tools write 128 KiB, others up to some MiB.
+/// The maximum size of a container in bytes, packed or unpacked. Vector's tools write 128 KiB,
+/// other tools up to some MiB.
 const LONGEST: usize = 64 << 20;
 /// The most bytes between two objects that count as padding.
 pub const PADDING: u64 = 7;
@@ -94,7 +95,8 @@ impl<R: BufRead> Containers<R> {
         Ok(None)
     }
 
-    /// Appends the content of a container to `plain`. Appends objects outside of containers as they are.
+    /// Appends the content of an object to `plain`: of a container the unpacked bytes, of any other
+    /// object its own bytes.
     ///
     /// # Errors
     /// Fails if the file cannot be read.
@@ -152,10 +154,10 @@ fn skip(skipped: u64, from: u64, damage: &mut Damage) {
     }
 }
 
-/// Appends the content of a container to `plain`.
+/// Appends the unpacked content of a container to `plain`.
 ///
 /// # Errors
-/// Returns the kind of fault. The bytes before the fault were appended.
+/// Returns a text for the kind of fault. The bytes before the fault are appended.
 fn content(
     container: &[u8],
     inflater: &mut Decompress,

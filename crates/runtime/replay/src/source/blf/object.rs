@@ -4,8 +4,8 @@ use crate::source::can;
 use crate::source::channels::Bus;
 
 pub const SIGNATURE: &[u8; 4] = b"LOBJ";
-/// The size in bytes of the part of an object's header that all versions have: signature, header's size and
-/// version, object's size and kind.
+/// The size in bytes of the part of an object's header that is the same in all versions: signature,
+/// size and version of the header, size and kind of the object.
 pub const HEADER: usize = 16;
 
 const NOT_A_FRAME: &str = "objects too short for their frame";
@@ -17,7 +17,8 @@ const REQUESTED: &str = "requests to send (TxRq), not replayed";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
     Frame,
-    /// The object belongs to another bus or protocol, or reports lost data. The damage lists it.
+    /// The object belongs to another bus or protocol, or reports lost data. The recording's damage
+    /// lists it under this text.
     Counted(&'static str),
     Ignored,
 }
@@ -66,10 +67,10 @@ fn short(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// Clears `payload` and fills it with the frame of a whole object.
+/// Clears `payload` and fills it with the frame of a complete object.
 ///
 /// # Errors
-/// Returns the kind of fault.
+/// Returns a text for the kind of fault.
 pub fn encode(object: &[u8], payload: &mut Vec<u8>) -> Result<Frame, &'static str> {
     let least = match short(object, 6) {
         1 | 3 => 32,
@@ -106,7 +107,8 @@ pub fn encode(object: &[u8], payload: &mut Vec<u8>) -> Result<Frame, &'static st
     })
 }
 
-/// Returns the time of an object since the log's beginning, in ns. Its unit is 10 us or 1 ns.
+/// Returns the time of an object since the log's beginning, in ns. In the log, its unit is 10 us or
+/// 1 ns.
 fn since(header: &[u8]) -> Option<i64> {
     const TEN_MICROSECONDS: u32 = 1;
     let units = u64::from(number(header, 24)) | u64::from(number(header, 28)) << 32;
@@ -117,7 +119,6 @@ fn since(header: &[u8]) -> Option<i64> {
     i64::try_from(units).ok()?.checked_mul(unit_ns)
 }
 
-/// Returns whether a direction means that the recorder's own host sent the frame.
 fn is_sent(direction: u8) -> Result<bool, &'static str> {
     const SENT: u8 = 1;
     const REQUEST: u8 = 2;
@@ -140,7 +141,7 @@ fn error(payload: &mut Vec<u8>) {
     can::classic(can::ERROR, &[0; can::DATA], can::DATA as u8, 0, payload);
 }
 
-/// Writes a classic frame. `code` is its length code: 9 to 15 mean 8 bytes.
+/// Writes a classic CAN frame. `code` is its length code: 9 to 15 mean 8 bytes.
 fn write_classic(
     id: u32,
     is_remote: bool,
@@ -165,7 +166,8 @@ fn write_classic(
     Ok(())
 }
 
-/// Writes a CAN FD frame. `code` is its length code. Data bytes that the log does not have are 0.
+/// Writes a CAN FD frame. `code` is its length code. Data bytes that the log does not contain are
+/// 0.
 fn write_fd(
     id: u32,
     flags: u8,
@@ -252,7 +254,7 @@ fn ethernet(body: &[u8], payload: &mut Vec<u8>) -> Result<(u16, bool), &'static 
     Ok((short(head, 6), is_sent))
 }
 
-/// Reads an `ETHERNET_FRAME_EX`, which has the whole packet without its checksum.
+/// Reads an `ETHERNET_FRAME_EX`, which contains the whole packet without its checksum.
 fn ethernet_whole(body: &[u8], payload: &mut Vec<u8>) -> Result<(u16, bool), &'static str> {
     let (head, rest) = body.split_at_checked(32).ok_or(NOT_A_FRAME)?;
     let packet = rest.get(..short(head, 22).into()).ok_or(NOT_A_FRAME)?;

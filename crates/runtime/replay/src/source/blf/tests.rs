@@ -4,7 +4,7 @@ use crate::source::can;
 use crate::testing::{frame, frames, Item};
 use std::io::{Cursor, Write};
 
-/// 2017-04-20 22:44:38.250 UTC.
+/// The time 2017-04-20 22:44:38.250 UTC, in ns since 1970.
 const BEGIN: i64 = 1_492_728_278_250_000_000;
 const MILLISECOND: u64 = 1_000_000;
 
@@ -276,7 +276,7 @@ fn a_torn_or_damaged_log_gives_all_other_frames_and_counts_the_damage() {
 }
 
 #[test]
-fn what_cannot_be_played_is_counted_and_remarks_are_not() {
+fn objects_that_cannot_be_played_are_counted_and_remarks_are_not() {
     let objects = [
         messages(1),
         object(11, 0, &[0; 20]),

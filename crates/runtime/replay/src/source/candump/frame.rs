@@ -9,7 +9,7 @@ const XL: &str = "CAN XL frames, which onbeat does not support";
 /// Clears `payload` and fills it with the bytes of the frame in `text`.
 ///
 /// # Errors
-/// Returns the kind of fault, under which [`super::Damage`] counts it.
+/// Returns a text for the kind of fault, under which [`super::Damage`] counts it.
 pub fn encode(text: &[u8], payload: &mut Vec<u8>) -> Result<(), &'static str> {
     let (id, rest) = identifier(text)?;
     match rest.first() {
@@ -29,8 +29,8 @@ pub fn encode(text: &[u8], payload: &mut Vec<u8>) -> Result<(), &'static str> {
     }
 }
 
-/// Parses an identifier. Three hexadecimal digits mean 11 bits, eight mean 29 bits or an error
-/// frame, and five mean CAN XL.
+/// Parses a CAN identifier. Three hexadecimal digits mean 11 bits, eight mean 29 bits or an error
+/// frame, and five mean CAN XL. Also returns the rest of the text.
 fn identifier(text: &[u8]) -> Result<(u32, &[u8]), &'static str> {
     let digits = memchr::memchr(b'#', text).ok_or(NOT_A_FRAME)?;
     let mut id = 0;
@@ -77,8 +77,8 @@ fn raw_length(length: usize, rest: &[u8]) -> Result<u8, &'static str> {
     }
 }
 
-/// Parses pairs of hexadecimal digits, with optional points between them, into `data`. Returns the number of
-/// pairs and the rest of the text.
+/// Parses pairs of hexadecimal digits into `data`. Points between the pairs are optional. Returns
+/// the number of pairs and the rest of the text.
 fn bytes<'a>(mut text: &'a [u8], data: &mut [u8]) -> Result<(usize, &'a [u8]), &'static str> {
     for (at, byte) in data.iter_mut().enumerate() {
         if let [b'.', rest @ ..] = text {

@@ -3,9 +3,9 @@
 use super::frame::{nibble, NOT_A_FRAME};
 use crate::source::can;
 
-/// Returns the part of a line from the identifier on, if the line has a frame as `candump` prints it. `rest`
-/// is the line behind the name of the interface. With the option `-x`, a direction and two flags precede the
-/// identifier.
+/// Returns the part of a line from the identifier on, if the line contains a frame as `candump`
+/// prints it. `rest` is the line behind the name of the interface. With the option `-x`, a
+/// direction and two flags precede the identifier.
 pub fn find(rest: &[u8]) -> Option<&[u8]> {
     let mut rest = rest.trim_ascii_start();
     if let Some(behind) = rest.strip_prefix(b"RX").or(rest.strip_prefix(b"TX")) {
@@ -18,10 +18,11 @@ pub fn find(rest: &[u8]) -> Option<&[u8]> {
     (is_id && behind.starts_with(b"[")).then_some(rest)
 }
 
-/// Clears `payload` and fills it with the bytes of the frame in `text`. A length of two digits means CAN FD.
+/// Clears `payload` and fills it with the bytes of the frame in `text`. A length of two digits
+/// means CAN FD.
 ///
 /// # Errors
-/// Returns the kind of fault.
+/// Returns a text for the kind of fault.
 pub fn encode(text: &[u8], payload: &mut Vec<u8>) -> Result<(), &'static str> {
     let (digits, rest) = word(text);
     let mut id = 0;
@@ -76,12 +77,12 @@ fn word(text: &[u8]) -> (&[u8], &[u8]) {
 pub enum Times {
     #[default]
     Absolute,
-    /// Each time is the distance to the previous frame (`candump -t d`).
+    /// Each line states the time since the previous frame (`candump -t d`).
     Distances,
 }
 
-/// Determines whether a log states instants or distances: distances fall as often as they rise, instants do
-/// not.
+/// Finds out whether the lines of a log state instants or times since the previous frame. The
+/// latter fall as often as they rise; instants do not.
 #[derive(Debug, Default)]
 pub struct Survey {
     last_ns: Option<i64>,
@@ -89,8 +90,8 @@ pub struct Survey {
     down: u64,
 }
 
-/// The limit in ns between instants since 1970, which are larger, and other times. Distances of frames and
-/// times since the first frame are smaller.
+/// The limit in ns between instants since 1970 and other times. Times since the first or the
+/// previous frame are below it.
 const SMALL_NS: i64 = 10_000_000 * 1_000_000_000;
 
 impl Survey {

@@ -11,11 +11,12 @@ use mcap::sans_io::linear_reader::{LinearReadEvent, LinearReader, LinearReaderOp
 use mcap::McapError;
 use std::io::{Read, Seek, SeekFrom};
 
-/// The largest number of bytes of a block in memory. A chunk that unpacks to more is used up to this size.
+/// The maximum number of bytes of a block in memory. If a chunk unpacks to more bytes, only the
+/// bytes up to this number are used.
 const MOST_BYTES: usize = 512 << 20;
 const READ: usize = 256 << 10;
 
-/// The size in bytes of a message's header: channel, number and two times.
+/// The size in bytes of a message's header: channel, sequence number and two times.
 pub const MESSAGE_HEADER: usize = 22;
 
 #[derive(Clone, Copy, Debug)]
@@ -25,11 +26,12 @@ pub struct Block {
     pub first_ns: u64,
 }
 
-/// Loads a block in place of the previous one, and declares the channels within the block.
+/// Loads a block into `loaded`, in place of the previous block. Adds the channels that the block
+/// declares to `channels`.
 ///
 /// # Errors
-/// Fails if the file cannot be read. A damaged block is not an error: the messages before the damage are
-/// loaded.
+/// Fails if the file cannot be read. A damaged block is not an error: the messages before the
+/// damage are loaded.
 pub fn load<R: Read + Seek>(
     loaded: &mut Loaded,
     bytes: &mut R,
@@ -49,8 +51,8 @@ pub fn load<R: Read + Seek>(
     Ok(())
 }
 
-/// Loads uncompressed records. `LinearReader` of mcap 0.26 cannot handle a record that is longer than its
-/// chunk.
+/// Loads uncompressed records. They are read without `LinearReader` of mcap 0.26, which cannot
+/// handle a record that is longer than its chunk.
 fn load_plain<R: Read>(
     loaded: &mut Loaded,
     bytes: &mut R,
@@ -132,8 +134,8 @@ fn load_packed<R: Read>(
     Ok(())
 }
 
-/// Adds the message record that was appended to the payloads at `from`. Its header stays before its
-/// payload.
+/// Adds a message record to `loaded`. The record was appended to the payloads, at index `from`. Its
+/// header remains before its payload.
 fn message(loaded: &mut Loaded, from: usize, channels: &Channels, damage: &mut Damage) {
     let Some((header, data)) = loaded.payloads[from..].split_first_chunk::<MESSAGE_HEADER>() else {
         damage.add("messages shorter than their header", String::new);

@@ -9,7 +9,8 @@ use std::collections::HashMap;
 pub struct Channels {
     schemas: HashMap<u16, String>,
     definitions: HashMap<String, String>,
-    /// The stream of each channel. `None` means that the channel's messages are not replayed.
+    /// The index of the stream of each channel. `None` means that the channel's messages are not
+    /// played.
     places: HashMap<u16, Option<u32>>,
     streams: Vec<Stream>,
     known: HashMap<(String, String), u32>,
@@ -25,13 +26,14 @@ impl Channels {
         self.definitions.get(type_name).cloned()
     }
 
-    /// Prevents further streams from being added, because the caller has already got the list of streams.
+    /// Prevents new streams from being added. Called when the caller has received the list of
+    /// streams.
     pub fn seal(&mut self) {
         self.sealed = true;
     }
 
-    /// Returns the stream of a channel: `None` if the channel was not declared, `Some(None)` if it is not
-    /// replayed.
+    /// Returns the index of a channel's stream. Returns `None` if the channel was not declared, and
+    /// `Some(None)` if its messages are not played.
     pub fn stream(&self, channel: u16) -> Option<Option<u32>> {
         self.places.get(&channel).copied()
     }
@@ -100,8 +102,8 @@ impl Channels {
     }
 }
 
-/// Checks that the record contains all texts of a schema or a channel. `mcap` 0.26 allocates the stated
-/// length, up to 4 GiB, before it checks the length.
+/// Returns `None` if a text of a schema or a channel is longer than its record. `mcap` 0.26
+/// allocates the stated length, up to 4 GiB, before it checks this.
 fn lengths_fit(opcode: u8, body: &[u8]) -> Option<()> {
     fn text(body: &[u8]) -> Option<&[u8]> {
         let (length, rest) = body.split_first_chunk()?;

@@ -7,8 +7,8 @@ pub const WRONG: &str = "chunks with a wrong checksum, read nevertheless";
 pub const TORN: &str = "chunks that end within a record, read up to that record";
 
 const RECORD: usize = 9;
-/// The size in bytes of an uncompressed chunk's header: times, size, checksum, length of the compression's
-/// name, size.
+/// The size in bytes of an uncompressed chunk's header: two times, size, checksum, length of the
+/// compression's name, size of the records.
 const HEADER: usize = 8 + 8 + 8 + 4 + 4 + 8;
 
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,8 @@ pub struct Chunk {
     checksum: u32,
 }
 
-/// Moves to the first record of a block. Returns `None` if the records are compressed.
+/// Moves to the first record of the chunk at `at`. Returns `None` if the chunk's records are
+/// compressed.
 ///
 /// # Errors
 /// Fails if the file cannot be read.
@@ -77,8 +78,8 @@ impl<'a, R: Read> Records<'a, R> {
         }
     }
 
-    /// Returns opcode and length of the next record, or `None` at the end. The caller must then read or skip
-    /// the record's content.
+    /// Returns the opcode and the length of the next record, or `None` at the end of the chunk. The
+    /// caller must then read or skip the record's content.
     pub fn next(&mut self) -> Result<Option<(u8, u64)>> {
         if self.left == 0 {
             return Ok(None);

@@ -15,7 +15,7 @@ pub struct Survey {
 }
 
 const RECORD: u64 = 9;
-/// The size in bytes at which consecutive messages outside of chunks are split into blocks.
+/// The size in bytes of the blocks into which consecutive messages outside of chunks are split.
 const RUN: u64 = 1 << 20;
 const MOST_DECLARED: u64 = 16 << 20;
 
@@ -104,8 +104,8 @@ impl<R: Read + Seek> Walk<'_, R> {
         Ok(opcode != op::FOOTER)
     }
 
-    /// Reads the content of a record, and returns the number of bytes read. `there` is the number of
-    /// the content's bytes that the file contains.
+    /// Reads the content of a record, and returns the number of bytes read. `there` is the number
+    /// of the content's bytes that are in the file.
     fn content(
         &mut self,
         opcode: u8,

@@ -13,7 +13,7 @@ type Item = (u64, u32, Vec<u8>);
 struct Form {
     compression: Option<Compression>,
     chunk_bytes: Option<u64>,
-    /// The file has a summary. Without one, no channel is declared after the data.
+    /// True if the file has a summary. A file without a summary declares no channel after the data.
     summary: bool,
 }
 

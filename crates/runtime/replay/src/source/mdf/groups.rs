@@ -7,9 +7,7 @@ use super::stream::{Content, Stream};
 use crate::source::Bytes;
 use std::io::Result;
 
-/// The largest number of groups that are read.
 const MOST_GROUPS: usize = 1 << 16;
-/// The largest number of groups with CAN frames.
 const MOST_FRAME_GROUPS: usize = 256;
 /// The longest record of a CAN frame, in bytes. Groups with longer records are not replayed.
 const LONGEST_RECORD: usize = 4096;
@@ -17,7 +15,7 @@ const LONGEST_RECORD: usize = 4096;
 const VALUES: u16 = 1;
 const NO_FRAMES: &str = "records without CAN frames (signals, LIN, Ethernet ...), not replayed";
 
-/// Reads the descriptions of all groups. `first` links to the first data group.
+/// Reads the descriptions of all groups in the file. `first` is the link to the first data group.
 pub fn read<R: Bytes>(input: &mut Input<R>, first: u64) -> Result<Vec<Records>> {
     let mut all = Vec::new();
     let mut counts = Counts::default();
@@ -112,7 +110,8 @@ fn groups<R: Bytes>(
     Ok(groups)
 }
 
-/// Sets the owner of each group of values: the group of frames whose data bytes these values are.
+/// Sets the owner of each group of values. The owner is the group of frames whose data bytes these
+/// values are.
 fn link_values(groups: &mut [Group]) {
     let owners: Vec<(u64, usize)> = groups
         .iter()
@@ -133,17 +132,18 @@ fn link_values(groups: &mut [Group]) {
     }
 }
 
-/// The channels of a group that have the components of a CAN frame, each with the name of its component.
+/// The channels of a group that contain the components of a CAN frame, each with the name of its
+/// component.
 #[derive(Default)]
 struct Channels {
     event: Option<Event>,
     master: Option<Block>,
     parts: Vec<(String, Block)>,
-    /// The name of the first channel that is not a master channel.
+    /// The name of the group's first channel that is not a master channel.
     first: String,
 }
 
-/// The components of a frame that a replay needs.
+/// The names of the components of a CAN frame that a replay needs.
 const PARTS: [&str; 9] = [
     "BusChannel",
     "ID",
@@ -207,7 +207,6 @@ fn channels<R: Bytes>(input: &mut Input<R>, first: u64) -> Result<Channels> {
     Ok(found)
 }
 
-/// The reason why a group is left out.
 type Unusable = &'static str;
 
 fn frames<R: Bytes>(
@@ -274,13 +273,15 @@ fn frames<R: Bytes>(
 }
 
 const ALL_INVALID: u32 = 1;
-/// The kind of a master channel without bytes in the record. Its value follows from the record's number.
+/// The kind of a master channel that has no bytes in the record. Its value follows from the
+/// record's number.
 const VIRTUAL_MASTER: u8 = 3;
-/// The kind of any other channel without bytes in the record. Its value follows from the record's number.
+/// The kind of a channel, other than a master channel, that has no bytes in the record. Its value
+/// follows from the record's number.
 const VIRTUAL_DATA: u8 = 6;
 
-/// Returns where a channel's number is in the record, and how the number is converted to the real value.
-/// `None` if the number has an unknown form or conversion.
+/// Returns the place of a channel's number in the record, and its conversion to the real value.
+/// Returns `None` if the form or the conversion of the number is unknown.
 fn number<R: Bytes>(input: &mut Input<R>, channel: &Block, sizes: Sizes) -> Result<Option<Number>> {
     let field = match channel.byte(0) {
         VIRTUAL_MASTER | VIRTUAL_DATA => None,
@@ -293,8 +294,8 @@ fn number<R: Bytes>(input: &mut Input<R>, channel: &Block, sizes: Sizes) -> Resu
     Ok(conversion.map(|conversion| Number { field, conversion }))
 }
 
-/// Returns the conversion in the block at `at`. `None` if the block is damaged, or if the kind of
-/// conversion is unknown. A conversion to text does not change the number.
+/// Returns the conversion that the block at `at` describes. Returns `None` if the block is damaged,
+/// or if its kind of conversion is unknown. A conversion to text does not change the number.
 fn conversion<R: Bytes>(input: &mut Input<R>, at: u64) -> Result<Option<Conversion>> {
     const LINEAR: u8 = 1;
     const VALUES: usize = 24;
@@ -323,7 +324,7 @@ fn conversion<R: Bytes>(input: &mut Input<R>, at: u64) -> Result<Option<Conversi
 
 const MAXIMUM_LENGTH: u8 = 5;
 
-/// Returns where the data bytes of frames are. `None` if their form is unknown.
+/// Returns where the data bytes of a group's frames are. Returns `None` if their form is unknown.
 fn data_bytes<R: Bytes>(
     input: &mut Input<R>,
     channel: &Block,
@@ -351,7 +352,8 @@ fn data_bytes<R: Bytes>(
     })
 }
 
-/// Returns how the time of a group's records is stored. `None` if the group has no time that can be read.
+/// Returns how the records of a group store their time. Returns `None` if onbeat cannot read the
+/// group's time.
 fn time<R: Bytes>(
     input: &mut Input<R>,
     master: Option<&Block>,

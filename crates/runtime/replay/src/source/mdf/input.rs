@@ -7,30 +7,31 @@ use flate2::Decompress;
 use std::collections::HashSet;
 use std::io::{Result, SeekFrom};
 
-/// The size in bytes of the header of each block: identifier, length, number of links.
+/// The size in bytes of the header of each MDF block: identifier, length, number of links.
 pub const HEADER: usize = 24;
-/// The most bytes that are read of a block with a description. Only blocks with long texts or many
-/// attachments are longer.
+/// The maximum number of bytes that are read of a block with a description. Only blocks with long
+/// texts or many attachments are longer.
 const MOST_OF_BLOCK: u64 = 8 << 10;
-/// The largest number of blocks with descriptions.
+/// The maximum number of blocks with descriptions that are read.
 const MOST_BLOCKS: usize = 1 << 20;
 const BAD_LINK: &str = "links to missing or damaged blocks, not followed";
 
 pub struct Input<R> {
     bytes: R,
     pub size: u64,
-    /// The recorder did not close the file. Counts and the lengths of the last blocks are not valid.
+    /// True if the recorder did not close the file. Counts and the lengths of the last blocks are
+    /// then not valid.
     pub is_unfinished: bool,
-    /// The records of frames do not state where their values are in other groups. Frames and values have
-    /// the same order instead.
+    /// True if the records of frames do not state where their values are in other groups. Frames
+    /// and values then have the same order.
     pub has_no_positions: bool,
     pub damage: Damage,
-    /// The number of bytes of data blocks that may still be read. It begins with the size of the file,
-    /// because data blocks of a valid file share no bytes.
+    /// The number of bytes of data blocks that may still be read. At the beginning it is the size
+    /// of the file, because the data blocks of a valid file share no bytes.
     left: u64,
     seen: HashSet<u64>,
     read_blocks: usize,
-    /// The number of bytes of unpacked blocks in memory, over all streams.
+    /// The number of bytes of unpacked blocks in memory, summed over all streams.
     pub held: usize,
     pub packed: Vec<u8>,
     pub inflater: Decompress,
@@ -58,8 +59,8 @@ impl<R: Bytes> Input<R> {
         self.bytes
     }
 
-    /// Appends up to `length` bytes of the file, from the position `at` on, to `to`. Returns how many bytes
-    /// the file has there.
+    /// Appends up to `length` bytes of the file from the position `at` to `to`. Returns the number
+    /// of bytes that the file has there.
     pub fn append(&mut self, at: u64, length: u64, to: &mut Vec<u8>) -> Result<usize> {
         let there = length.min(self.size.saturating_sub(at)) as usize;
         let start = to.len();
@@ -69,7 +70,7 @@ impl<R: Bytes> Input<R> {
         Ok(there)
     }
 
-    /// Reads `N` bytes at `at`. Returns `None` if the file does not have all of them.
+    /// Reads the `N` bytes of the file at `at`. Returns `None` if the file ends before.
     pub fn exact<const N: usize>(&mut self, at: u64) -> Result<Option<[u8; N]>> {
         let mut bytes = [0; N];
         if at.checked_add(N as u64).is_none_or(|end| end > self.size) {
@@ -80,16 +81,16 @@ impl<R: Bytes> Input<R> {
         Ok(Some(bytes))
     }
 
-    /// Subtracts `bytes` from the number of data bytes that may still be read. Returns false if too few are
-    /// left.
+    /// Subtracts `bytes` from the number of data bytes that may still be read. Returns false if
+    /// fewer bytes may be read.
     pub fn charge(&mut self, bytes: u64) -> bool {
         let left = self.left.checked_sub(bytes);
         self.left = left.unwrap_or(0);
         left.is_some()
     }
 
-    /// Reads the block of kind `kind` at `at`. Returns `None` if `at` is 0. Returns `None` and reports
-    /// damage if such a block is not there.
+    /// Reads the block of kind `kind` at `at`. Returns `None` if `at` is 0. If the file has no such
+    /// block there, reports damage and returns `None`.
     pub fn block(&mut self, at: u64, kind: &[u8; 2]) -> Result<Option<Block>> {
         if at == 0 {
             return Ok(None);
@@ -101,7 +102,8 @@ impl<R: Bytes> Input<R> {
         Ok(block)
     }
 
-    /// Reads a block of a list as [`Input::block`] does, but reads no block twice.
+    /// Reads a block of a linked list like [`Input::block`]. Reads each block at most once, so that
+    /// a circular list ends.
     pub fn listed(&mut self, at: u64, kind: &[u8; 2]) -> Result<Option<Block>> {
         if at != 0 && !self.seen.insert(at) {
             self.damage
@@ -133,14 +135,14 @@ impl<R: Bytes> Input<R> {
         }))
     }
 
-    /// Returns the kind of the block at `at`, or `None` if no block is there.
+    /// Returns the kind of the MDF block at `at`, or `None` if `at` does not lead to a block.
     pub fn kind(&mut self, at: u64) -> Result<Option<[u8; 2]>> {
         let header = self.exact::<4>(at)?;
         let header = header.filter(|header| header.starts_with(b"##"));
         Ok(header.map(|header| [header[2], header[3]]))
     }
 
-    /// Reads the text at `at`. Returns an empty text if there is none.
+    /// Reads the text in the block at `at`. Returns an empty text if the block is missing.
     pub fn text(&mut self, at: u64) -> Result<String> {
         const LONGEST: usize = 256;
         let block = match at {
@@ -158,7 +160,7 @@ pub fn place(at: u64) -> String {
     format!("byte {at}")
 }
 
-/// A block with a description. It has links first, and then data.
+/// An MDF block with a description. It contains links, and then data.
 pub struct Block {
     pub at: u64,
     data: usize,
@@ -166,8 +168,8 @@ pub struct Block {
 }
 
 impl Block {
-    /// Returns the link with this number. Returns 0 if the link leads nowhere, or if the block has no such
-    /// link.
+    /// Returns the block's link with this number. Returns 0 if the link is empty, or if the block
+    /// has no such link.
     pub fn link(&self, number: usize) -> u64 {
         let links = &self.bytes[..self.data];
         let link = links.chunks_exact(8).nth(number);
@@ -178,7 +180,7 @@ impl Block {
         &self.bytes[self.data..]
     }
 
-    /// Returns `N` bytes at `at` of the data. Bytes that the block does not have are 0.
+    /// Returns the `N` bytes at `at` of the block's data. Bytes that the block does not have are 0.
     fn part<const N: usize>(&self, at: usize) -> [u8; N] {
         let part = self.data().get(at..).and_then(|rest| rest.first_chunk());
         part.copied().unwrap_or([0; N])

@@ -8,7 +8,6 @@ pub const NO_LENGTH: &str = "frames with an impossible length";
 const NO_IDENTIFIER: &str = "frames with an impossible identifier";
 const NO_CHANNEL: &str = "frames with an impossible channel number";
 
-/// The form of a number in a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Little,
@@ -17,7 +16,7 @@ enum Form {
     BigFloat,
 }
 
-/// The place and the form of a number in a record.
+/// Where and how a number is stored in a record.
 #[derive(Debug, Clone, Copy)]
 pub struct Field {
     at: usize,
@@ -26,18 +25,20 @@ pub struct Field {
     mask: u64,
     is_signed: bool,
     form: Form,
-    /// The number of the bit that marks the value as invalid, counted from the record's beginning.
+    /// The index of the bit that marks the value as invalid, counted from the record's beginning.
+    /// `None` if the record does not have such a bit.
     invalid: Option<usize>,
 }
 
-/// The place of bytes in a record, in bytes.
+/// Where a sequence of bytes is stored in a record, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Span {
     pub at: usize,
     pub size: usize,
 }
 
-/// The sizes of a record's two parts in bytes: values, and bits that mark values as invalid.
+/// The sizes in bytes of the two parts of a record: the values, and the bits that mark values as
+/// invalid.
 #[derive(Debug, Clone, Copy)]
 pub struct Sizes {
     pub data: usize,
@@ -51,7 +52,8 @@ impl Sizes {
 }
 
 impl Span {
-    /// Returns the place of a channel's bytes. `None` if it is outside of the record.
+    /// Returns where a channel's bytes are in the record. Returns `None` if they would be outside
+    /// of the record.
     pub fn of(channel: &Block, sizes: Sizes) -> Option<Span> {
         let (at, bits) = (channel.number(4) as usize, channel.number(8) as usize);
         let size = (usize::from(channel.byte(3)) + bits).div_ceil(8);
@@ -60,7 +62,8 @@ impl Span {
 }
 
 impl Field {
-    /// Returns the place of a channel's number. `None` if it is outside of the record, or not a number.
+    /// Returns where and how a channel's number is stored in the record. Returns `None` if it would
+    /// be outside of the record, or if the channel is not a number.
     pub fn of(channel: &Block, sizes: Sizes) -> Option<Field> {
         let form = match channel.byte(2) {
             0 | 2 => Form::Little,
@@ -72,8 +75,8 @@ impl Field {
         Field::new(channel, sizes, form)
     }
 
-    /// Returns the place of a key: the number in a record that says where the value of the channel is in
-    /// another block.
+    /// Returns where a channel's key is stored in the record. The key is a number that says where
+    /// another block contains the channel's value.
     pub fn of_key(channel: &Block, sizes: Sizes) -> Option<Field> {
         Field::new(channel, sizes, Form::Little)
     }
@@ -109,7 +112,8 @@ impl Field {
         })
     }
 
-    /// Returns the bits of the number, without its sign. `None` if the record marks the value as invalid.
+    /// Returns the bits of the number, without its sign. Returns `None` if the record marks the
+    /// value as invalid.
     pub fn bits(&self, record: &[u8]) -> Option<u64> {
         if let Some(bit) = self.invalid {
             if record[bit / 8] >> (bit % 8) & 1 != 0 {
@@ -150,7 +154,7 @@ impl Field {
     }
 }
 
-/// The conversion from the stored value to the real value.
+/// The conversion from a stored value to the real value.
 #[derive(Debug, Clone)]
 pub enum Conversion {
     Same,
@@ -158,21 +162,24 @@ pub enum Conversion {
         factor: f64,
         offset: f64,
     },
-    /// Pairs of a stored and a real value.
+    /// A table of pairs: a stored value and its real value.
     Table(Vec<(f64, f64)>),
 }
 
-/// A whole number of a record. It is a field, a constant, or follows from the record's number.
+/// A whole number of a record. It is stored in a field, is constant, or follows from the record's
+/// number.
 #[derive(Debug, Clone)]
 pub struct Number {
-    /// `None`: the record's number in its group is the stored value.
+    /// The field with the stored value. `None` if the record's number in its group is the stored
+    /// value.
     pub field: Option<Field>,
     pub conversion: Conversion,
 }
 
 impl Number {
-    /// Returns the real value. `None` if the record marks it as invalid, if the table does not have it, or
-    /// if the converted value is outside of 32 bits.
+    /// Returns the real value of the number in a record. Returns `None` if the record marks it as
+    /// invalid, if the table does not contain it, or if the converted value needs more than 32
+    /// bits.
     fn value(&self, record: &[u8], number: u64) -> Option<u64> {
         let stored = match self.field {
             Some(field) => field.bits(record)?,
@@ -192,24 +199,27 @@ impl Number {
     }
 }
 
-/// The time of a record: a field or the record's number, times a factor, plus an offset.
+/// How to compute the time of a record: the value of a field or the record's number, times a
+/// factor, plus an offset.
 #[derive(Debug, Clone, Copy)]
 pub struct Time {
-    /// `None`: the record's number in its group takes the place of the field.
+    /// The field with the stored time. `None` if the record's number in its group is the stored
+    /// value.
     pub field: Option<Field>,
     scale: Scale,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Scale {
-    /// The factor and the offset in ns. The factor is a whole number of ns.
+    /// The factor and the offset in ns, for a factor that is a whole number of ns.
     Whole(i128, i128),
-    /// The factor and the offset in seconds.
+    /// The factor and the offset in seconds, for any other factor.
     Seconds(f64, f64),
 }
 
 impl Time {
-    /// Returns the time with this field and conversion, or `None` if the conversion is not linear.
+    /// Returns the rule for a time with this field and this conversion, or `None` if the conversion
+    /// is not linear.
     pub fn new(field: Option<Field>, conversion: &Conversion) -> Option<Time> {
         const MOST: f64 = 1e18;
         let (factor, offset) = match *conversion {
@@ -231,8 +241,8 @@ impl Time {
         Some(Time { field, scale })
     }
 
-    /// Returns the time since the beginning of the log, in ns. `None` if the record marks it as invalid, or
-    /// if it is too large.
+    /// Returns the time of a record since the beginning of the log, in ns. Returns `None` if the
+    /// record marks the time as invalid, or if the time is too large.
     fn since_ns(&self, record: &[u8], number: u64) -> Option<i64> {
         match (self.scale, self.field) {
             (Scale::Whole(factor_ns, offset_ns), field) => {
@@ -273,7 +283,7 @@ impl Event {
     }
 }
 
-/// The fields of a record with a CAN frame, without its data bytes.
+/// Where the parts of a CAN frame are stored in a record, except for its data bytes.
 #[derive(Debug)]
 pub struct Layout {
     pub event: Event,
@@ -288,14 +298,15 @@ pub struct Layout {
     pub is_passive: Option<Number>,
 }
 
-/// A frame without its data bytes.
+/// A CAN frame without its data bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Frame {
     pub since_ns: i64,
     pub channel: u16,
     event: Event,
     id: u32,
-    /// `None` if the log does not state whether the frame is a CAN FD frame.
+    /// True for a CAN FD frame. `None` if the log does not state whether the frame is a CAN FD
+    /// frame.
     is_fd: Option<bool>,
     flags: u8,
     code: Option<u8>,
@@ -318,10 +329,11 @@ impl Layout {
         }
     }
 
-    /// Reads the frame in the record with this number in its group. Its data bytes are not read yet.
+    /// Reads the frame in a record, without its data bytes. `number` is the record's number in its
+    /// group.
     ///
     /// # Errors
-    /// Returns the kind of fault.
+    /// Returns a text for the kind of fault.
     pub fn frame(&self, record: &[u8], number: u64) -> Result<Frame, &'static str> {
         let value = |field: &Option<Number>| field.as_ref()?.value(record, number);
         let is_set = |field: &Option<Number>| value(field).map(|value| value != 0);
@@ -353,8 +365,8 @@ impl Layout {
     }
 }
 
-/// Returns the identifier in the form of Linux. Bit 31 of `id` also marks an extended identifier. If the
-/// log has no field for that, identifiers above 0x7ff are extended, too.
+/// Returns the identifier in the form of Linux. The frame is extended if bit 31 of `id` is set or
+/// `is_extended` is true. If `is_extended` is `None`, identifiers above 0x7ff are extended, too.
 fn identifier(id: u64, is_extended: Option<bool>) -> Result<u32, &'static str> {
     let marked = id & u64::from(can::EXTENDED) != 0;
     let id = id & !u64::from(can::EXTENDED);
@@ -373,15 +385,16 @@ fn identifier(id: u64, is_extended: Option<bool>) -> Result<u32, &'static str> {
 }
 
 impl Frame {
-    /// Returns true if the frame cannot be written without its data bytes.
+    /// Returns true if [`Frame::write`] needs the frame's data bytes.
     pub fn needs_data(&self) -> bool {
         self.event == Event::Data && self.stated != Some(0)
     }
 
-    /// Clears `payload` and writes the frame in the layout of Linux. Data bytes that the log lacks are 0.
+    /// Clears `payload` and writes the frame in the layout of Linux. Data bytes that the log does
+    /// not contain are 0.
     ///
     /// # Errors
-    /// Returns the kind of fault.
+    /// Returns a text for the kind of fault.
     pub fn write(&self, data: &[u8], payload: &mut Vec<u8>) -> Result<(), &'static str> {
         match self.event {
             Event::Error => can::classic(can::ERROR, &[0; can::DATA], can::DATA as u8, 0, payload),
@@ -431,8 +444,8 @@ impl Frame {
     }
 }
 
-/// Returns the length code of a classic frame if it is 9 to 15, and 0 otherwise. The codes 9 to 15 all mean
-/// 8 bytes.
+/// Returns the length code of a classic frame if it is 9 to 15, otherwise 0. The codes 9 to 15 all
+/// mean 8 bytes.
 fn raw(code: u8) -> Result<u8, &'static str> {
     match code {
         0..=8 => Ok(0),

@@ -8,8 +8,8 @@ use crate::source::{can, Bytes};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::Result;
 
-/// The largest number of frames of a group that wait for their data bytes. It also limits the data bytes
-/// that wait for their frame. Recorders write both close together.
+/// The maximum number of a group's frames that wait for their data bytes, and of data bytes that
+/// wait for their frame. Recorders write both close together.
 const MOST_WAITING: usize = 4096;
 const NO_DATA: &str = "frames without their data bytes, which are missing or damaged";
 const TORN: &str = "records cut off by the end of their data";
@@ -21,7 +21,7 @@ pub struct Records {
     at: u64,
     id_size: usize,
     groups: Vec<Group>,
-    /// The index of each group by its number.
+    /// Maps the number of a group in the file to its index in `groups`.
     numbers: HashMap<u64, usize>,
     latest: usize,
     ended: bool,
@@ -32,7 +32,7 @@ pub struct Group {
     pub at: u64,
     pub id: u64,
     pub name: String,
-    /// The number of records that the file states.
+    /// The number of records that the file states for the group.
     pub stated: u64,
     pub size: usize,
     pub role: Use,
@@ -40,9 +40,10 @@ pub struct Group {
 
 pub enum Use {
     Frames(Box<Frames>),
-    /// Values of variable length. The number is the index of the group whose data bytes they are.
+    /// The records are values of variable length. The number is the index of the group of frames
+    /// whose data bytes they are.
     Values(Option<usize>),
-    /// Records that are not replayed. The damage counts them under this sentence.
+    /// The records are not played. The damage counts them under this sentence.
     Skipped(&'static str),
 }
 
@@ -55,33 +56,34 @@ impl Group {
     }
 }
 
-/// The place of the data bytes of the frames of a group.
+/// Where the data bytes of a group's frames are.
 pub enum DataBytes {
     None,
     Inside(Span),
-    /// In a stream of values. The field `key` has their position in the stream.
+    /// The data bytes are in a stream of values. The field `key` contains their position in the
+    /// stream.
     Stream {
         stream: Box<Stream>,
         key: Field,
     },
-    /// In the records of the group at `at`. The field `key` has their position in these records, as if the
-    /// records were a stream.
+    /// The data bytes are in the records of another group, at the link `at`. The field `key`
+    /// contains their position in these records, as if the records were a stream.
     Group {
         at: u64,
         key: Field,
     },
 }
 
-/// A group of CAN frames.
+/// The frames of a group, and the data bytes that wait for them.
 pub struct Frames {
     layout: Layout,
     pub data: DataBytes,
     read: u64,
-    /// Data bytes whose frame was not found yet, each with its key. The key is their position, or their
-    /// number if the file has no positions.
+    /// The data bytes whose frame was not found yet, each with its key. The key is the position of
+    /// the bytes, or their number if the file has no positions.
     values: VecDeque<(u64, Value)>,
     waiting: BTreeMap<u64, Frame>,
-    /// The key of the next value that is read.
+    /// The key that the next value gets when it is read.
     next_value: u64,
 }
 
@@ -119,8 +121,8 @@ impl Frames {
         }
     }
 
-    /// Reads a record and writes its frame to `payload`. Returns the frame, or `None` if it waits for its
-    /// data bytes.
+    /// Reads a record of a frame. Writes the frame to `payload` and returns it, or returns `None`
+    /// if the frame waits for its data bytes.
     fn record<R: Bytes>(
         &mut self,
         input: &mut Input<R>,
@@ -177,8 +179,8 @@ impl Frames {
         dropped.map_or(Ok(()), |_| Err(NO_DATA))
     }
 
-    /// Takes the next value of the file. If a frame waits for it, writes the frame to `payload` and returns
-    /// it.
+    /// Adds the next value of the file. If a frame waits for this value, writes the frame to
+    /// `payload` and returns it.
     fn value(
         &mut self,
         value: Value,
@@ -199,8 +201,8 @@ impl Frames {
     }
 }
 
-/// Reads the value at a position of a stream: its length, then its bytes. Returns `None` if the stream does
-/// not have them.
+/// Reads the value at position `at` of a stream: its length, then its bytes. Returns `None` if the
+/// stream does not contain all of them.
 fn value_at<R: Bytes>(stream: &mut Stream, input: &mut Input<R>, at: u64) -> Result<Option<Value>> {
     if stream.find(input, at, 4)? != Found::Here {
         return Ok(None);
@@ -221,7 +223,7 @@ fn number(bytes: &[u8]) -> u64 {
 enum Step {
     Frame(Frame),
     Nothing,
-    /// A record of the group with this index has this fault.
+    /// A record is faulty. The first value is the index of its group, the second the kind of fault.
     Fault(usize, &'static str),
     End,
 }
@@ -241,7 +243,8 @@ impl Records {
         }
     }
 
-    /// Reads up to the next frame, and writes it to `payload`. Returns `None` at the end.
+    /// Reads records up to the next frame, and writes the frame to `payload`. Returns `None` at the
+    /// end of the data group.
     ///
     /// # Errors
     /// Fails if the file cannot be read.
@@ -271,7 +274,8 @@ impl Records {
         Ok(None)
     }
 
-    /// Returns the index of the next record's group. `None` at the end.
+    /// Returns the index of the group to which the next record belongs, or `None` at the end of the
+    /// records.
     fn group<R: Bytes>(&mut self, input: &mut Input<R>) -> Result<Option<usize>> {
         if self.id_size == 0 {
             let next = self.groups.first().filter(|group| {
@@ -389,7 +393,7 @@ impl Records {
         )
     }
 
-    /// Stops reading: counts the frames that are missing, and frees the memory.
+    /// Stops reading the records. Counts the missing frames as damage, and frees the memory.
     fn end<R: Bytes>(&mut self, input: &mut Input<R>) -> Result<()> {
         self.ended = true;
         let found = self.stream.find(input, self.at, 1)?;
@@ -397,7 +401,7 @@ impl Records {
         let place = self.shown();
         let fault = match (found, is_sorted) {
             (Found::Here, true) if !input.is_unfinished => {
-                Some("groups with more data than they count, read up to their count")
+                Some("groups with more records than they state, read up to the stated number")
             }
             (Found::Here | Found::End, _) if self.at != self.stream.end() => Some(TORN),
             _ => None,
@@ -412,7 +416,7 @@ impl Records {
             };
             let missing = group.stated.saturating_sub(frames.read);
             if missing > 0 && is_sorted && !input.is_unfinished {
-                let what = "records that a group counts and the file does not have";
+                let what = "records that a group states and that are missing in the file";
                 input.damage.add_many(what, missing, || place.clone());
             }
             if !frames.waiting.is_empty() {

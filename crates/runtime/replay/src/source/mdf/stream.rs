@@ -5,13 +5,13 @@ use crate::source::inflate::inflate;
 use crate::source::Bytes;
 use std::io::Result;
 
-/// The most bytes of a plain block that are read at once.
+/// The maximum number of bytes of an unpacked block that are read at once.
 const CHUNK: u64 = 64 << 10;
 /// The largest size of a packed block in bytes, before and after unpacking. The format allows 4 MiB.
 const LONGEST: u64 = 64 << 20;
-/// The limit of unpacked bytes in memory, over all streams of a file.
+/// The maximum number of unpacked bytes in memory, summed over all streams of a file.
 const MOST_HELD: usize = 256 << 20;
-/// The size of the fields of a packed block between its header and its data.
+/// The size in bytes of the fields between the header and the data of a packed block.
 const PACKED_HEADER: usize = 24;
 const LINKS_AT_ONCE: u64 = 512;
 
@@ -20,7 +20,7 @@ const UNREADABLE: &str = "unreadable data blocks, the data was read up to there"
 const SHARED: &str = "data blocks that share bytes of the file, left out";
 const COLUMNS: &str = "groups with data in columns (blocks LD, DV and DI of MDF 4.2), not replayed";
 
-/// The content of a stream. All its data blocks must have this kind.
+/// The kind of a stream's content. All data blocks of the stream must have this kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
     Records,
@@ -35,8 +35,8 @@ impl Content {
         }
     }
 
-    /// Returns how many bytes before the latest position stay in memory. Values may be stored in another
-    /// order than the records that use them.
+    /// Returns the number of bytes before the latest position that stay in memory. They are needed
+    /// because values may be stored in another order than the records that use them.
     fn kept(self) -> usize {
         match self {
             Content::Records => 0,
@@ -58,14 +58,12 @@ enum Part {
     },
 }
 
-/// The blocks of a stream, in order.
 struct Chain {
     content: Content,
-    /// Links of the latest list that were read and not followed yet. The next one is at the end.
+    /// The links of the latest list that were read and not followed yet, in reverse order.
     links: Vec<u64>,
-    /// The place of the links of the latest list that were not read yet.
+    /// The position in the file of the links of the latest list that were not read yet.
     list_at: u64,
-    /// The number of links at `list_at`.
     list_left: u64,
     next_list: u64,
 }
@@ -76,7 +74,8 @@ impl Chain {
         (self.list_left, self.next_list) = (0, 0);
     }
 
-    /// Returns true if no other block follows. Lists of unfinished files end with links to nothing.
+    /// Returns true if the stream has no further block. The lists of unfinished files end with
+    /// links that lead nowhere.
     fn is_at_end(&self) -> bool {
         let has_link = self.links.iter().any(|link| *link != 0);
         !has_link && self.list_left == 0 && self.next_list == 0
@@ -126,7 +125,8 @@ impl Chain {
         Ok(())
     }
 
-    /// Follows a link: returns a data block, or enters a list.
+    /// Follows the link `at`. If there is a data block, returns it. If there is a list, continues
+    /// with its links and returns `None`.
     fn follow<R: Bytes>(&mut self, input: &mut Input<R>, at: u64) -> Result<Option<Part>> {
         let Some(header) = input.exact::<HEADER>(at)? else {
             let what = if at < input.size { TORN } else { UNREADABLE };
@@ -219,8 +219,9 @@ impl Chain {
     }
 }
 
-/// Returns true if another block follows the block at `at`, which has `length` bytes of data. Nothing
-/// follows the last data block of an unfinished file, or its length is not valid yet.
+/// Returns true if the file has another block behind the data block at `at`, which has `length`
+/// bytes. Returns false for the last data block of an unfinished file, and if the block's length is
+/// not valid yet.
 fn is_followed<R: Bytes>(input: &mut Input<R>, at: u64, length: Option<u64>) -> Result<bool> {
     let end = length.and_then(|length| at.checked_add(HEADER as u64)?.checked_add(length));
     let Some(next) = end.and_then(|end| end.checked_next_multiple_of(8)) else {
@@ -236,18 +237,19 @@ fn is_followed<R: Bytes>(input: &mut Input<R>, at: u64, length: Option<u64>) -> 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
     Here,
-    /// The bytes are damaged, or were dropped from memory. The next bytes that can be read begin at this
-    /// position.
+    /// The bytes are damaged, or were dropped from memory. The value is the position of the next
+    /// bytes that can be read.
     Lost(u64),
     End,
 }
 
 pub struct Stream {
     chain: Chain,
-    /// Bytes of the stream that are in memory, from the position `base` on.
+    /// The bytes of the stream that are in memory. The first one has the position `base`.
     plain: Vec<u8>,
     base: u64,
-    /// The part of a plain block that was not read yet: its place in the file and its length.
+    /// The part of an unpacked block that was not read yet: its position in the file and its
+    /// length.
     rest: (u64, u64),
     /// The number of bytes behind `plain` that are damaged.
     gap: u64,
@@ -272,18 +274,19 @@ impl Stream {
         }
     }
 
-    /// Returns the bytes that [`Stream::find`] found.
+    /// Returns `length` bytes of the stream from position `from` on. A call of [`Stream::find`]
+    /// must have found them.
     pub fn bytes(&self, from: u64, length: usize) -> &[u8] {
         let at = (from - self.base) as usize;
         &self.plain[at..at + length]
     }
 
-    /// Returns the position behind the bytes in memory.
+    /// Returns the position in the stream behind the bytes in memory.
     pub fn end(&self) -> u64 {
         self.base + self.plain.len() as u64
     }
 
-    /// Reads on until `length` bytes from `from` on are in memory.
+    /// Reads the stream until the `length` bytes from position `from` on are in memory.
     pub fn find<R: Bytes>(
         &mut self,
         input: &mut Input<R>,
@@ -308,7 +311,7 @@ impl Stream {
         }
     }
 
-    /// Frees the memory. The stream has no bytes any more.
+    /// Frees the stream's memory. After this call, the stream has no bytes.
     pub fn close<R: Bytes>(&mut self, input: &mut Input<R>) {
         self.chain.stop();
         self.rest = (0, 0);
@@ -317,14 +320,15 @@ impl Stream {
         self.hold(input, 0);
     }
 
-    /// Skips the bytes in memory, the damaged bytes behind them, and `more` further bytes.
+    /// Drops the bytes in memory, and skips the damaged bytes behind them and `more` further bytes.
     fn pass(&mut self, more: u64) {
         self.base = (self.end().saturating_add(self.gap)).saturating_add(more);
         self.gap = 0;
         self.plain.clear();
     }
 
-    /// Returns how many bytes behind those in memory can be skipped if the bytes from `from` on are wanted.
+    /// Returns the number of bytes behind those in memory that can be skipped if the caller needs
+    /// the bytes from `from` on.
     fn ahead(&self, from: u64) -> u64 {
         let kept = self.chain.content.kept() as u64;
         from.saturating_sub(self.end()).saturating_sub(kept)
@@ -428,10 +432,11 @@ impl Stream {
     }
 }
 
-/// Turns a table that is stored by columns into one that is stored by rows. Bytes behind the last whole row
-/// stay as they are.
+/// Converts a table that is stored by columns into a table that is stored by rows. The bytes behind
+/// the last complete row stay as they are.
 fn rows(table: &[u8], columns: usize, to: &mut [u8]) {
-    /// As many bytes as a cache line has, so that each line of a column is read once.
+    /// The number of rows that are converted at once. It is the size of a cache line in bytes, so
+    /// that each line of a column is read once.
     const AT_ONCE: usize = 64;
     let rows = table.len() / columns;
     for first in (0..rows).step_by(AT_ONCE) {

@@ -6,7 +6,7 @@ use std::io::Cursor;
 
 mod build;
 
-/// 2017-04-20 22:44:38.250 UTC.
+/// The time 2017-04-20 22:44:38.250 UTC, in ns since 1970.
 const BEGIN: u64 = 1_492_728_278_250_000_000;
 
 fn items(file: &[u8]) -> (Vec<Item>, Vec<String>) {
@@ -94,7 +94,7 @@ fn shapes() -> Vec<Shape> {
     shapes
 }
 
-/// Returns the sentences about damage that do not follow from the file's shape.
+/// Returns the sentences about damage that a file of this shape should not cause.
 fn unexpected(shape: Shape, damage: &[String]) -> Vec<&String> {
     let signals = "records without CAN frames (signals, LIN, Ethernet ...), not replayed: 7 (the first: group engine)";
     let unfinished = "files that their recorder did not close, read to their end: 1";
@@ -111,7 +111,7 @@ fn unexpected(shape: Shape, damage: &[String]) -> Vec<&String> {
 }
 
 #[test]
-fn every_layout_gives_the_same_frames() {
+fn every_layout_of_an_mdf_file_gives_the_same_frames() {
     for shape in shapes() {
         let (found, damage) = items(&whole(shape, BEGIN, &all()).0);
         assert_eq!(found, wanted(&all()), "{shape:?}");
@@ -182,7 +182,7 @@ fn the_last_length_of_an_unfinished_file_is_not_used() {
 }
 
 #[test]
-fn an_unfinished_list_ends_with_links_to_nothing() {
+fn a_block_list_of_an_unfinished_file_may_end_with_empty_links() {
     let shape = Shape {
         unfinished: Some(0x15),
         ..PLAIN
@@ -295,7 +295,8 @@ fn frames_wait_for_their_data_bytes_up_to_a_limit() {
     );
 }
 
-/// Writes a file whose group has a time, an identifier of 32 bits, and one byte of data.
+/// Returns a file with one group. Its records contain a time, an identifier of 32 bits, and one
+/// byte of data.
 fn small(time: impl Fn(&mut File, u64) -> u64, records: &[u8], count: u64) -> Vec<u8> {
     let mut file = File::new(BEGIN, None);
     let bytes = file.channel("CAN_DataFrame.DataBytes", [0; 4], [0, 0, 10], (12, 0), 8);
@@ -359,7 +360,7 @@ fn one_sentence(file: &[u8], frames: usize, sentence: &str) {
 }
 
 #[test]
-fn a_damaged_packed_block_costs_only_its_own_records() {
+fn a_damaged_packed_block_loses_only_its_own_records() {
     let sent: Vec<_> = (0..30)
         .map(|n| sent(n, n as u32, 1, 0, &[n as u8]))
         .collect();
@@ -438,7 +439,7 @@ fn reading_ends_although_links_lead_in_circles_or_blocks_share_bytes() {
 }
 
 #[test]
-fn packed_blocks_give_no_more_than_they_state() {
+fn packed_blocks_unpack_to_no_more_bytes_than_they_state() {
     let data = {
         let file = whole(PLAIN, BEGIN, &all()).0;
         file[file.len() - 7 * build::size(PLAIN) as usize..].to_vec()
@@ -469,7 +470,7 @@ fn packed_blocks_give_no_more_than_they_state() {
 }
 
 #[test]
-fn what_cannot_be_read_is_counted_or_refused() {
+fn records_and_groups_that_cannot_be_read_are_counted_or_the_file_is_refused() {
     // A record whose number belongs to no group.
     let shape = Shape {
         id_size: 1,
@@ -505,12 +506,12 @@ fn what_cannot_be_read_is_counted_or_refused() {
     one_sentence(
         &stated(9),
         7,
-        "records that a group counts and the file does not have: 2",
+        "records that a group states and that are missing in the file: 2",
     );
     one_sentence(
         &stated(5),
         5,
-        "groups with more data than they count, read up to their count: 1",
+        "groups with more records than they state, read up to the stated number: 1",
     );
 
     // Data in columns.

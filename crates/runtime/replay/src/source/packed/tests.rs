@@ -5,7 +5,7 @@ use tempfile::TempDir;
 
 const ALL: [Packing; 4] = [Packing::Gzip, Packing::Xz, Packing::Zstd, Packing::Bzip2];
 
-/// Packs bytes as two packed files, one after the other, as `cat a.gz b.gz` writes them.
+/// Packs bytes as two packed files, one behind the other, like the result of `cat a.gz b.gz`.
 fn pack(packing: Packing, bytes: &[u8]) -> Vec<u8> {
     let (a, b) = bytes.split_at(bytes.len() / 2);
     let one = |bytes: &[u8]| -> Vec<u8> {
@@ -154,7 +154,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
-    fn any_place_of_a_packed_file_is_reached(places in prop::collection::vec(0u64..40_000, 1..8), which in 0usize..4) {
+    fn a_packed_recording_can_be_read_from_any_place(places in prop::collection::vec(0u64..40_000, 1..8), which in 0usize..4) {
         let plain = log(1000);
         let mut file = tempfile::tempfile().expect("a file");
         file.write_all(&pack(ALL[which], &plain)).expect("written");

@@ -7,11 +7,12 @@ use std::collections::HashMap;
 
 /// The link type `LINKTYPE_CAN_SOCKETCAN`: packets are CAN frames, with the identifier in network byte order.
 const SOCKETCAN: u32 = 227;
-/// The link types of captures of all interfaces (`tcpdump -i any`), with a header of 16 bytes, or of 20 bytes
-/// in newer captures.
+/// The link type of a capture of all interfaces (`tcpdump -i any`). Its packets have a header of 16
+/// bytes. Newer captures have [`LINUX_SLL2`] with 20 bytes instead.
 const LINUX_SLL: u32 = 113;
 const LINUX_SLL2: u32 = 276;
-/// The kernel's type number of CAN interfaces. The headers of both link types above contain it.
+/// The kernel's type number of CAN interfaces. The headers of [`LINUX_SLL`] and [`LINUX_SLL2`]
+/// contain it.
 const ARPHRD_CAN: u16 = 280;
 const MOST: usize = 4096;
 
@@ -22,8 +23,8 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Converts a time in the clock's units to nanoseconds since 1970. Returns `None` if the time is out of
-    /// range.
+    /// Converts a time in units of this clock to ns since 1970. Returns `None` if the time is out
+    /// of range.
     pub fn time_ns(self, units: u64) -> Option<i64> {
         let ns = u128::from(units) * 1_000_000_000 / u128::from(self.per_second.max(1));
         let offset_ns = i128::from(self.offset_s) * 1_000_000_000;
@@ -40,7 +41,8 @@ struct Interface {
     frames: Vec<(Option<u32>, u32)>,
 }
 
-/// The interfaces of all sections of a capture. There is one stream for each name and link type.
+/// The interfaces of all sections of a capture. Interfaces with the same name and link type are one
+/// stream.
 #[derive(Debug, Default)]
 pub struct Interfaces {
     streams: Vec<Stream>,
@@ -57,7 +59,8 @@ impl Interfaces {
         self.section.clear();
     }
 
-    /// Adds the next interface of the section. An interface without a name is called `ifN`.
+    /// Adds the next interface of the section. If the interface has no name, it is called `ifN`,
+    /// where N is its number.
     pub fn add(
         &mut self,
         name: Option<&str>,
@@ -197,8 +200,8 @@ impl Interfaces {
     }
 }
 
-/// Returns the CAN frame in a packet of a capture of all interfaces. Also returns the kernel's number of its
-/// interface, if the header has the number. Returns `None` for other packets.
+/// Returns the CAN frame in a packet of a capture of all interfaces. Also returns the kernel's
+/// number of the frame's interface if the header contains it. Returns `None` for other packets.
 fn can_of_any(link_type: u32, packet: &[u8]) -> Option<(Option<u32>, &[u8])> {
     let number = |at: usize| Some(u16::from_be_bytes([*packet.get(at)?, *packet.get(at + 1)?]));
     match link_type {
@@ -211,8 +214,8 @@ fn can_of_any(link_type: u32, packet: &[u8]) -> Option<(Option<u32>, &[u8])> {
     }
 }
 
-/// Converts a captured SocketCAN frame to Linux's struct. The capture has the identifier in network byte
-/// order, length, flags, two bytes and data.
+/// Converts a captured SocketCAN frame to Linux's struct. `captured` contains the identifier in
+/// network byte order, the length, the flags, two unused bytes and the data.
 fn frame_of(captured: &[u8], payload: &mut Vec<u8>) -> bool {
     const FDF: u8 = 0x04;
     let Some((&[a, b, c, d, length, flags, _, raw], data)) = captured.split_first_chunk() else {

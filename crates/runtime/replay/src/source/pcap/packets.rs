@@ -22,7 +22,8 @@ const LONGEST: usize = 64 << 20;
 const READ: usize = 256 << 10;
 
 pub enum Packet {
-    /// The stamp of a packet, and whether the recorder's own host sent it.
+    /// A packet with its stamp. The second value is true if the recorder's own host sent the
+    /// packet.
     Of(Stamp, bool),
     None,
     End,
@@ -36,7 +37,7 @@ enum Parsed<T> {
 
 pub struct Packets<R> {
     bytes: R,
-    /// The bytes read from the file. The bytes in `start..end` were not used yet.
+    /// The bytes that were read from the file. Only the bytes in `start..end` are not parsed yet.
     buffer: Vec<u8>,
     start: usize,
     end: usize,
@@ -315,8 +316,8 @@ fn is_sent(packet: &EnhancedPacketBlock, is_big: bool) -> bool {
     })
 }
 
-/// Returns the clock of an interface. The interface's option `if_tsresol` is a power of 10, or a power of 2
-/// if the highest bit is set.
+/// Returns the clock of an interface. Its resolution is in the option `if_tsresol`: a power of 10,
+/// or a power of 2 if the highest bit is set.
 fn clock(about: &InterfaceDescriptionBlock) -> Option<Clock> {
     let power = u32::from(about.if_tsresol & 0x7f);
     let base: u64 = if about.if_tsresol & 0x80 == 0 { 10 } else { 2 };

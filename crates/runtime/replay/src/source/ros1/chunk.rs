@@ -7,17 +7,19 @@ use crate::source::blocks::{Loaded, Message};
 use crate::source::damage::Damage;
 use std::io::{Read, Result, Seek, SeekFrom};
 
-/// The largest number of bytes of a chunk in memory. A chunk that unpacks to more is used up to this size.
+/// The maximum number of bytes of a chunk in memory. If a chunk unpacks to more bytes, only the
+/// bytes up to this number are used.
 const MOST_BYTES: u64 = 512 << 20;
 
 const TORN: &str = "chunks cut off by the end of the file, read up to there";
 const DAMAGED: &str = "damaged chunks, read up to the damage";
 
-/// Loads a chunk in place of the previous one, and declares the connections within it.
+/// Loads a chunk into `loaded`, in place of the previous chunk. Adds the connections that the chunk
+/// declares to `connections`.
 ///
 /// # Errors
-/// Fails if the file cannot be read. A damaged chunk is not an error: the messages before the damage are
-/// loaded.
+/// Fails if the file cannot be read. A damaged chunk is not an error: the messages before the
+/// damage are loaded.
 pub fn load<R: Read + Seek>(
     loaded: &mut Loaded,
     bytes: &mut R,

@@ -7,7 +7,7 @@ use crate::source::damage::{printable, Damage};
 use std::collections::HashMap;
 
 const MOST: usize = 65_536;
-/// The QoS of a latched topic: late subscribers get its last message.
+/// The QoS of a latched topic. With it, late subscribers receive the last message.
 const LATCHED: &str =
     "- history: keep_last\n  depth: 1\n  reliability: reliable\n  durability: transient_local\n";
 
@@ -16,7 +16,7 @@ pub struct Connections {
     places: HashMap<u32, u32>,
     known: HashMap<(String, String, String), u32>,
     streams: Vec<Stream>,
-    /// The layout of each stream's messages, or `None` if they have no equal type in ROS 2.
+    /// For each stream, the layout of its messages. `None` if ROS 2 has no equal type.
     layouts: Vec<Option<Layout>>,
     is_sealed: bool,
 }
@@ -30,7 +30,8 @@ impl Connections {
         &self.layouts
     }
 
-    /// Prevents further streams from being added, because the caller has already got the list of streams.
+    /// Prevents new streams from being added. Called when the caller has received the list of
+    /// streams.
     pub fn seal(&mut self) {
         self.is_sealed = true;
     }

@@ -4,8 +4,8 @@ use super::layout::{Count, Layout, Member, Part};
 
 const LITTLE_ENDIAN_CDR: [u8; 4] = [0, 1, 0, 0];
 
-/// Clears `cdr` and fills it with the message in the layout of ROS 2. Returns `None` if the message does not
-/// fit its definition.
+/// Clears `cdr` and fills it with the message in the layout of ROS 2. Returns `None` if the message
+/// does not match its definition.
 pub fn convert(layout: &Layout, message: &[u8], cdr: &mut Vec<u8>) -> Option<()> {
     cdr.clear();
     cdr.extend_from_slice(&LITTLE_ENDIAN_CDR);

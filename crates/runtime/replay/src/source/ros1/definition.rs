@@ -3,14 +3,15 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// The limits of one definition of ROS 1: its types, and the fields of all these types.
+/// The maximum number of types in one definition of ROS 1.
 const MOST_TYPES: usize = 1000;
 const MOST_FIELDS: usize = 20_000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field<'t> {
     pub name: &'t str,
-    /// A primitive type, or a message type with its package, for example `std_msgs/Header`.
+    /// The field's type: a primitive type, or a message type with its package, for example
+    /// `std_msgs/Header`.
     pub base: Cow<'t, str>,
     /// The array's brackets, for example `[3]` or `[]`. Empty if the field is not an array.
     pub array: &'t str,
@@ -27,8 +28,8 @@ pub fn is_primitive(base: &str) -> bool {
     base == "string" || PRIMITIVES.contains(&base)
 }
 
-/// Parses the definition that a bag has for a type: the type's own fields, and those of the types within it
-/// behind lines of `=`. Returns `None` if the text is not a definition.
+/// Parses the definition of a type from a bag: the type's own fields, then the types that it uses,
+/// each behind a line of `=`. Returns `None` if the text is not a definition.
 pub fn of_ros_1<'t>(type_name: &'t str, text: &'t str) -> Option<Types<'t>> {
     let mut types = Types::new();
     let mut current = Cow::Borrowed(type_name);

@@ -2,16 +2,17 @@
 
 use super::definition::{self, Field, Types};
 
-/// The definitions of ROS 2 for types that ROS 1 has too, one on each line. They are the same in Humble,
-/// Iron, Jazzy, Kilted and Lyrical. A type with `-` differs between these distributions.
+/// The ROS 2 definitions of the types that ROS 1 has too, one on each line. A type is in the table
+/// if it is the same in Humble, Iron, Jazzy, Kilted and Lyrical. A type with `-` differs between
+/// these distributions.
 const TABLE: &str = include_str!("types.txt");
 const HEADER: &str = "std_msgs/Header";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
-    /// The sequence number of a ROS 1 header, which ROS 2 does not have.
+    /// The sequence number of a ROS 1 header. ROS 2 does not have it.
     Sequence,
-    /// A number of this size in bytes, which is also its alignment in ROS 2.
+    /// A number. The value is its size in bytes, which is also its alignment in ROS 2.
     Number(usize),
     Text,
     Message(Vec<Member>),
@@ -36,11 +37,11 @@ pub struct Layout {
     pub members: Vec<Member>,
 }
 
-/// Returns the type of ROS 2 with the same definition. Only the header's sequence number and the case of
-/// fields' names may differ.
+/// Returns the layout of a ROS 1 type that ROS 2 has with the same definition. Only the header's
+/// sequence number and the case of fields' names may differ.
 ///
 /// # Errors
-/// Returns a sentence with the reason if there is none.
+/// Returns a sentence with the reason if ROS 2 has no such type.
 pub fn of(type_name: &str, text: &str) -> Result<Layout, String> {
     let name = match type_name {
         "tf/tfMessage" => "tf2_msgs/TFMessage",
@@ -68,8 +69,8 @@ pub fn of(type_name: &str, text: &str) -> Result<Layout, String> {
     })
 }
 
-/// Returns the definition of a type of ROS 2 that the table has, for example `std_msgs/msg/Header`, followed by
-/// those of the types in it. The text has no constants.
+/// Returns the definition of a ROS 2 type from the table, for example `std_msgs/msg/Header`,
+/// followed by the definitions of the types that it uses. The text has no constants.
 pub fn definition(type_name: &str) -> Option<String> {
     const TIME: &str = "builtin_interfaces/Time";
     const DURATION: &str = "builtin_interfaces/Duration";
@@ -122,7 +123,8 @@ fn fields(type_name: &str) -> Option<Known> {
     }
 }
 
-/// Compares a type's fields in ROS 1 and ROS 2. The recursion is as deep as the table's types are.
+/// Compares the fields of a type in ROS 1 with those in ROS 2. The depth of the recursion is
+/// limited by the types in the table.
 ///
 /// # Errors
 /// Returns the name of the first field that differs.
@@ -201,7 +203,8 @@ fn count(array: &str) -> Option<Count> {
     }
 }
 
-/// Compares a name with a name of ROS 2, which has no capital letters: `K` became `k`.
+/// Returns true if a name of ROS 1 is equal to a name of ROS 2. ROS 2 names have no capital
+/// letters: `K` became `k`.
 fn is_same_name(own: &str, known: &str) -> bool {
     let letters = |name: &'_ str| -> String {
         let kept = name.chars().filter(|c| *c != '_');

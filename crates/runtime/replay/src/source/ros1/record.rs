@@ -8,10 +8,11 @@ pub const CHUNK: u8 = 5;
 pub const CHUNK_INFO: u8 = 6;
 pub const CONNECTION: u8 = 7;
 
-/// The largest header of a record, in bytes. Its longest value is the name of a topic.
+/// The maximum size of a record's header, in bytes. The longest value in it is the name of a topic.
 const LONGEST_HEADER: u32 = 1 << 20;
 
-/// The fields of a record's header, or of a connection: `name=value`, each with its length.
+/// The fields of a record's header or of a connection. Each field is `name=value` behind its
+/// length.
 #[derive(Clone, Copy)]
 pub struct Fields<'b>(pub &'b [u8]);
 

@@ -62,8 +62,8 @@ impl Survey {
     }
 }
 
-/// Reads the index at the end of the bag. Returns `None` if the bag has no whole index: its recorder was
-/// killed, or the file is cut off.
+/// Reads the index at the end of the bag. Returns `None` if the index is missing or incomplete,
+/// because the recorder was killed or the file is cut off.
 fn indexed<R: Read + Seek>(bytes: &mut R, size: u64) -> Result<Option<Survey>> {
     let Next::Record(bag) = record::next(bytes, MAGIC.len() as u64, size)? else {
         return Ok(None);

@@ -94,7 +94,7 @@ fn packed(compression: &str, plain: &[u8]) -> Vec<u8> {
     }
 }
 
-/// A chunk's records, and the time of its first message in ms.
+/// The records of a chunk, and the time of its first message in ms.
 type Chunk = (Vec<u8>, u64);
 
 fn bag(compression: &str, is_indexed: bool, topics: &[Topic], chunks: &[Chunk]) -> Vec<u8> {
@@ -243,7 +243,7 @@ fn streams_have_ros_2_types_or_the_reason_why_they_cannot_be_played() {
 }
 
 #[test]
-fn old_names_of_types_and_fields_are_known() {
+fn old_ros_1_names_of_types_and_fields_are_recognised() {
     let header = "========================================\nMSG: roslib/Header\nuint32 seq\ntime stamp\nstring frame_id\n";
     let info = format!(
         "Header header\nuint32 height\nuint32 width\nstring distortion_model\nfloat64[] D\n\
@@ -331,7 +331,7 @@ fn an_encrypted_or_old_bag_is_refused_with_the_way_out() {
 }
 
 #[test]
-fn types_of_ros_2_have_a_definition_with_all_types_in_it() {
+fn ros_2_types_have_a_definition_that_includes_the_types_that_it_uses() {
     let text = layout::definition("geometry_msgs/msg/PoseStamped").expect("a definition");
     let paths = crate::compare::paths("geometry_msgs/msg/PoseStamped", &text).expect("a layout");
     let times = |path: &&String| path.starts_with("header.stamp");

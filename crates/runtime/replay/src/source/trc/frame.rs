@@ -14,7 +14,7 @@ const ESI: u8 = 2;
 enum Kind {
     Classic,
     Remote,
-    /// A CAN FD frame, with the flags of Linux's struct.
+    /// A CAN FD frame. The value contains the flags of Linux's `struct canfd_frame`.
     Fd(u8),
     Error,
     Remark,
@@ -53,11 +53,12 @@ pub fn is_first_version(line: &[u8]) -> bool {
         && length.and_then(digits).is_some_and(|length| length <= 8)
 }
 
-/// Parses a line with these columns. Returns the frame's time in ns since the log's beginning and the
-/// frame's channel, and fills `payload`. Returns `None` if the line is not about a frame.
+/// Parses a line whose fields are in the order of `columns`. Returns the frame's time in ns since
+/// the log's beginning and its channel, and fills `payload`. Returns `None` if the line is not a
+/// frame.
 ///
 /// # Errors
-/// Returns the kind of fault.
+/// Returns a text for the kind of fault.
 pub fn encode(
     line: &[u8],
     columns: &[u8],
@@ -103,7 +104,8 @@ pub fn encode(
     Ok(is_written.then_some((since_ns, channel)))
 }
 
-/// Returns whether a line with these columns states that the recorder's host sent the frame.
+/// Returns true if the line says that the recorder's own host sent the frame. `columns` is the
+/// order of the line's fields.
 pub fn is_sent(line: &[u8], columns: &[u8]) -> bool {
     let before_data = columns.iter().take_while(|&&column| column != b'D');
     before_data
@@ -120,7 +122,7 @@ fn bus(word: &[u8], kind: Kind) -> Result<u8, &'static str> {
     }
 }
 
-/// Parses milliseconds with or without a fraction. Returns ns.
+/// Parses a time in milliseconds, with or without a fraction. Returns it in ns.
 fn milliseconds(word: &[u8]) -> Option<i64> {
     let point = memchr::memchr(b'.', word).unwrap_or(word.len());
     let part_ns = match word.get(point + 1..).unwrap_or_default() {
@@ -132,7 +134,8 @@ fn milliseconds(word: &[u8]) -> Option<i64> {
         .checked_add(part_ns)
 }
 
-/// Writes a frame with data, or a remote frame. Returns `false` for a warning of version 1.
+/// Writes a frame with data, or a remote frame, into `payload`. Returns `false` if the line is a
+/// warning of version 1.
 fn frame<'l>(
     kind: Kind,
     id: &[u8],

@@ -4,10 +4,11 @@ use crate::source::calendar::{days, digits, fraction, time_of_day};
 use crate::source::text::words;
 
 const DAY_NS: i128 = 86_400_000_000_000;
-/// The days from 1899-12-30, from which `$STARTTIME` counts, to 1970-01-01.
+/// The number of days from 1899-12-30 to 1970-01-01. `$STARTTIME` counts days from 1899-12-30.
 const DAYS_TO_1970: i64 = 25_569;
 
-/// The columns of the versions before 2.0, which do not state them. The letters are those of `$COLUMNS`.
+/// The columns of versions before 2.0, whose logs do not state their columns. The letters are those
+/// of `$COLUMNS`.
 const FIRST: &[u8] = b"NOILD";
 const WITH_TYPE: &[u8] = b"NOTILD";
 const WITH_BUS: &[u8] = b"NOBTILD";
@@ -17,7 +18,8 @@ const WITH_RESERVED: &[u8] = b"NOBTIRLD";
 pub struct Header {
     columns: Option<Vec<u8>>,
     start_ns: Option<i64>,
-    /// The instant of the comment `Start time:`, for logs without a valid `$STARTTIME`.
+    /// The instant of the comment `Start time:`, in ns since 1970. It is used if the log has no
+    /// valid `$STARTTIME`.
     comment_ns: Option<i64>,
     has_version: bool,
     has_comment: bool,
@@ -69,7 +71,8 @@ impl Header {
     }
 }
 
-/// Parses days since 1899-12-30, for example `43008.920986006946`.
+/// Parses a number of days since 1899-12-30, for example `43008.920986006946`. Returns ns since
+/// 1970.
 fn start_time(text: &[u8]) -> Option<i64> {
     let point = memchr::memchr(b'.', text).unwrap_or(text.len());
     let days = digits(&text[..point])?.checked_sub(DAYS_TO_1970)?;
@@ -83,8 +86,9 @@ fn start_time(text: &[u8]) -> Option<i64> {
     i64::try_from(ns).ok().filter(|&ns| ns >= 0)
 }
 
-/// Parses `18.12.2021 14:28:07.062.1`, `12/18/2021 2:28:07.062.1 PM` or `2021-12-18 14:28:07.062`. The digits
-/// behind the second point are tenths or millionths.
+/// Parses a date such as `18.12.2021 14:28:07.062.1`, `12/18/2021 2:28:07.062.1 PM` or `2021-12-18
+/// 14:28:07.062`. The digits behind the second point are a decimal fraction of a millisecond.
+/// Returns ns since 1970.
 fn instant(text: &[u8]) -> Option<i64> {
     let mut fields = words(text);
     let (date, time, half) = (fields.next()?, fields.next()?, fields.next());

@@ -9,13 +9,13 @@ fn items(text: &str) -> (Vec<Item>, Vec<String>) {
     frames(read("log", Cursor::new(bytes)).expect("a log"))
 }
 
-/// 2021-12-18 14:28:07.062 UTC, rounded as the header has it.
+/// The time 2021-12-18 14:28:07.062 UTC in ns since 1970, rounded as in the log's header.
 const BEGIN: i64 = 1_639_837_687_062_000_960;
 const HEAD_1: &str =
     "\n;$STARTTIME=44548.6028595139\n;\n;   Start time: 18.12.2021 14:28:07.062.0\n;\n";
 
 #[test]
-fn frames_that_the_host_sent_are_distinguished() {
+fn frames_that_the_recorders_host_sent_are_recognised() {
     let of = |columns: &[u8], line: &[u8]| frame::is_sent(line, columns);
     assert!(of(b"NOTILD", b"1) 1.0 Tx 0300 1 00"));
     assert!(!of(b"NOTILD", b"1) 1.0 Rx 0300 1 00"));
@@ -77,7 +77,7 @@ fn the_same_frames_are_read_from_every_text_form_of_version_1() {
 }
 
 #[test]
-fn version_1_0_is_known_by_its_lines_and_begins_at_the_comments_time() {
+fn version_1_0_is_recognised_by_its_lines_and_begins_at_the_comments_time() {
     let head = ";#####\n;   C:\\TraceFile.trc\n;\n;    Start time: 11.09.2002 16:00:20.682\n;\n";
     let (found, damage) = items(&format!(
         "{head}     1)      1841      0300  7  00 00 00 00 04 00 FF \n     \

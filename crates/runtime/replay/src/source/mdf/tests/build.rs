@@ -2,24 +2,23 @@
 
 use std::io::Write;
 
-/// The place of the data bytes of frames.
+/// Where a test file stores the data bytes of its frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Data {
     Fixed,
     MaximumLength,
-    /// In a stream of values (SD).
+    /// The data bytes are in a stream of values (an SD block).
     Stream,
-    /// In the records of another group.
     Group,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Packing {
     Plain,
-    /// Two linked lists of blocks. The blocks end within records.
+    /// The data is in two linked lists of blocks. Blocks end in the middle of records.
     List,
     Packed,
-    /// A list of packed blocks. Those of records are transposed.
+    /// The data is in a list of packed blocks. Blocks of records are also transposed.
     Transposed,
 }
 
@@ -27,7 +26,7 @@ pub enum Packing {
 pub struct Shape {
     pub data: Data,
     pub packing: Packing,
-    /// The size of the group number before each record, in bytes. It is 0 in a sorted group.
+    /// The size in bytes of the group number before each record. It is 0 in a sorted data group.
     pub id_size: usize,
     pub is_big: bool,
     pub unfinished: Option<u16>,
@@ -46,7 +45,7 @@ pub struct Sent {
     pub ms: u64,
     pub id: u32,
     pub code: u8,
-    /// The flags EDL, BRS and ESI, from bit 0 on.
+    /// The frame's flags: bit 0 is EDL, bit 1 is BRS, bit 2 is ESI.
     pub flags: u8,
     pub data: Vec<u8>,
 }
@@ -108,8 +107,8 @@ impl File {
         self.block(b"TX", &[], &[text.as_bytes(), &[0]].concat())
     }
 
-    /// Writes a channel. `links`: next channel, composition, conversion, data. `kinds`: kind,
-    /// synchronisation, form. `at`: byte and bit in the record.
+    /// Writes a channel. `links` are: next channel, composition, conversion, data. `kinds` are:
+    /// kind, synchronisation, form. `at` is the byte and the bit in the record.
     pub fn channel(
         &mut self,
         name: &str,
@@ -129,7 +128,7 @@ impl File {
         self.block(b"CN", &links, &about)
     }
 
-    /// Writes the time channel: the first eight bytes of each record.
+    /// Writes the time channel, which is the first eight bytes of each record.
     pub fn time(&mut self, next: u64, form: u8, factor: f64) -> u64 {
         let mut about = vec![1, 0, 0, 0, 0, 0, 2, 0];
         about.resize(24, 0);
@@ -139,7 +138,7 @@ impl File {
         self.channel("t", [next, 0, conversion, 0], [2, 1, form], (0, 0), 64)
     }
 
-    /// Writes a channel group. `of`: number, count of records, flags.
+    /// Writes a channel group. `of` is: number, count of records, flags.
     pub fn group(
         &mut self,
         next: u64,
@@ -158,7 +157,7 @@ impl File {
         self.block(b"CG", &[next, channel, name, 0, 0, 0], &about)
     }
 
-    /// Writes a data group in front of the others.
+    /// Writes a data group in front of the other data groups.
     pub fn data_group(&mut self, group: u64, id_size: u8) -> u64 {
         let mut next = [0; 8];
         next.copy_from_slice(&self.0[88..96]);
@@ -168,7 +167,7 @@ impl File {
         at
     }
 
-    /// Writes data of the kind `DT` or `SD`, and returns the link to it.
+    /// Writes a data block of the kind `DT` or `SD`, and returns the link to it.
     pub fn data(&mut self, kind: &[u8; 2], packing: Packing, columns: usize, data: &[u8]) -> u64 {
         let third = (data.len() / 3).max(1);
         match packing {
@@ -233,10 +232,11 @@ impl File {
     }
 }
 
-/// The size of a record without the data bytes of its frame.
+/// The size in bytes of a record without the data bytes of its frame.
 const FIELDS: u32 = 15;
 
-/// Writes the channels of a frame's record, and returns the first. `data` links to the data bytes.
+/// Writes the channels of a frame's record, and returns the link to the first channel. `data` is
+/// the link to the data bytes.
 pub fn frame_channels(file: &mut File, shape: Shape, event: &str, data: u64) -> u64 {
     let form = u8::from(shape.is_big);
     let name = |part: &str| format!("CAN_{event}Frame.{part}");
@@ -292,7 +292,6 @@ fn record(shape: Shape, frame: &Sent, position: u64) -> Vec<u8> {
     record
 }
 
-/// Returns the size of a record in bytes.
 pub fn size(shape: Shape) -> u32 {
     FIELDS
         + match shape.data {
@@ -301,7 +300,7 @@ pub fn size(shape: Shape) -> u32 {
         }
 }
 
-/// Writes a file with one data group of frames. The data is last, as recorders write it.
+/// Returns a file with one data group of frames. As in files of recorders, the data is at the end.
 pub fn whole(shape: Shape, begin_ns: u64, frames: &[Sent]) -> File {
     let mut file = File::new(begin_ns, shape.unfinished);
     add(&mut file, shape, "Data", frames);

@@ -2,7 +2,7 @@
 //! (`inside/program.c`) that calls imitations of ROS 2 functions (`inside/ros.c`).
 
 use onbeat_ros::config::Kind;
-use onbeat_ros::inside::{self, Output, DIRECTORY, REPORTS};
+use onbeat_ros::inside::{self, Output, DIRECTORY, REPORTS, THREAD};
 use onbeat_ros::page::{OutputTable, PageReader, PageWriter};
 use onbeat_ros::queue::{Queue, Stamp};
 use onbeat_ros::report::{flags, Record, RECORD_BYTES};
@@ -450,6 +450,40 @@ fn the_latest_message_of_a_throttled_input_leaves_once_per_cycle() {
             .iter()
             .filter(|r| (arrival + 1..start - MS as i64).contains(&r.arrival_ns));
         assert_eq!(newer.count(), 0, "a newer message waited");
+    }
+}
+
+#[test]
+fn the_threads_name_says_how_many_inputs_leave_before_its_own() {
+    let lists = [
+        (
+            "0 input carry /b /other\n1 input carry /a /out\n",
+            "onbeat-hold-1",
+        ),
+        ("0 output carry /b /other\n1 input carry /a /out\n", THREAD),
+        ("0 input carry /b /other\n1 output carry /a /out\n", THREAD),
+    ];
+    for (list, name) in lists {
+        let owner = Owner::new(40 * MS, Slot::new(6 * MS, 12 * MS));
+        fs::write(owner.dir.join("outputs"), list).expect("written");
+        let mut program = Program::start(&owner);
+        assert_eq!(program.all(&["publish"]), [0]);
+        let threads = format!("/proc/{}/task", program.child.id());
+        let names = || {
+            let threads = fs::read_dir(&threads).expect("threads").flatten();
+            let name = |t: fs::DirEntry| fs::read_to_string(t.path().join("comm"));
+            let names = threads.filter_map(|t| name(t).ok());
+            names.map(|n| n.trim().to_owned()).collect::<Vec<_>>()
+        };
+        while !names().iter().any(|n| n == name) {
+            let others: Vec<_> = names()
+                .into_iter()
+                .filter(|n| n.starts_with(THREAD))
+                .collect();
+            assert!(others.is_empty(), "{others:?} instead of {name}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        program.end();
     }
 }
 

@@ -158,6 +158,7 @@ enum policy { CARRY, DROP, STOP };
 struct output {
 	int number;
 	bool is_input; // throttled
+	int behind; // how many inputs of the plan come before this one; 0: none, or an output
 	enum policy policy;
 	char node[NAME_BYTES], topic[NAME_BYTES];
 };
@@ -196,6 +197,7 @@ static struct state {
 	bool has_stopped; // an output was late, and the policy is to stop
 	__u32 news; // futex of the thread
 	__u64 wakes_at; // when the thread runs next; ~0: when there is news
+	int behind; // of the outputs published here, the least
 	int publisher_count;
 	__u64 last_source;
 	int output_count;
@@ -612,10 +614,22 @@ static bool serve_item(struct publisher *publisher, struct item *item, const str
 	return true;
 }
 
+// Returns how many of the plan's inputs leave before the first message of this process.
+static int inputs_before(void)
+{
+	return __atomic_load_n(&process->behind, __ATOMIC_RELAXED);
+}
+
+// Returns how long before a slot the thread wakes up.
+static __u64 lead_ns(void)
+{
+	return inputs_before() ? 0 : lead.ns;
+}
+
 // Returns the slot before which the thread wakes up because an item will probably come.
 static __u64 expected(struct publisher *publisher, __u64 now)
 {
-	if (publisher->expected_at <= (__s64)(now + lead.ns)) {
+	if (publisher->expected_at <= (__s64)(now + lead_ns())) {
 		publisher->expected_at = 0;
 		return ~0ULL;
 	}
@@ -683,7 +697,7 @@ static __u64 check_at(__u64 now)
 // an item waits.
 static void wait_for(__u32 news, __u64 next, __u64 now, bool is_held)
 {
-	__u64 wake_at = next - lead.ns, until = is_held ? check_at(now) : ~0ULL;
+	__u64 wake_at = next - lead_ns(), until = is_held ? check_at(now) : ~0ULL;
 	bool is_slot = wake_at <= until && next != ~0ULL;
 	struct timespec time;
 
@@ -704,29 +718,60 @@ static void wait_for(__u32 news, __u64 next, __u64 now, bool is_held)
 		record_delay(&lead, now_of(CLOCK_MONOTONIC) - until);
 }
 
-static void *run(void *nothing)
+// Sends what is due at all publishers, in the order of the plan. Returns the time at which the thread
+// has to look again.
+static __u64 serve_all(__u64 now, bool *is_held)
 {
-	prctl(PR_SET_NAME, "onbeat-hold");
-	prctl(PR_SET_TIMERSLACK, 1);
-	for (;;) {
-		__u32 news = __atomic_load_n(&process->news, __ATOMIC_ACQUIRE);
-		__u64 now = now_of(CLOCK_MONOTONIC), next = ~0ULL;
-		bool is_held = false;
+	__u64 next = ~0ULL;
 
-		// See needs_wake().
-		__atomic_store_n(&process->wakes_at, now, __ATOMIC_SEQ_CST);
-		__atomic_thread_fence(__ATOMIC_SEQ_CST);
-		process->lineage_socket = take_lineage(process->lineage_socket, &process->lineage);
+	for (int number = 0; number < MAX_OUTPUTS; number++) {
 		for (int i = 0; i < MAX_PUBLISHERS; i++) {
 			struct publisher *publisher = &process->publishers[i];
-			__u64 due = held_by(publisher) ? serve(publisher, now) : ~0ULL;
+			__u64 due;
 
+			if (publisher->output != number)
+				continue;
+			due = held_by(publisher) ? serve(publisher, now) : ~0ULL;
 			announce(publisher);
-			is_held |= due != ~0ULL;
+			*is_held |= due != ~0ULL;
 			if (due == ~0ULL)
 				due = expected(publisher, now);
 			next = due < next ? due : next;
 		}
+	}
+	return next;
+}
+
+// Inputs leave at the same time, and latency counts from the first one. So the owner gives the threads
+// of later ones lower priorities, by their names, and they do not spin: the first one would make them
+// late anyway.
+static void name_thread(int behind)
+{
+	char name[16];
+
+	snprintf(name, sizeof(name), behind ? "onbeat-hold-%d" : "onbeat-hold", behind);
+	prctl(PR_SET_NAME, name);
+}
+
+static void *run(void *nothing)
+{
+	int behind = -1;
+
+	prctl(PR_SET_TIMERSLACK, 1);
+	for (;;) {
+		__u32 news = __atomic_load_n(&process->news, __ATOMIC_ACQUIRE);
+		__u64 now = now_of(CLOCK_MONOTONIC), next;
+		bool is_held = false;
+
+		if (behind != inputs_before()) {
+			behind = inputs_before();
+			name_thread(behind);
+		}
+		// See needs_wake().
+		__atomic_store_n(&process->wakes_at, now, __ATOMIC_SEQ_CST);
+		__atomic_thread_fence(__ATOMIC_SEQ_CST);
+		process->lineage_socket = take_lineage(process->lineage_socket, &process->lineage);
+		next = serve_all(now, &is_held);
 		wait_for(news, next, now, is_held);
 	}
 	return nothing;
@@ -759,6 +804,14 @@ static bool read_outputs(const char *directory, struct state *state)
 	}
 	fclose(file);
 	state->output_count = count;
+	state->behind = MAX_OUTPUTS;
+	for (int i = 0; i < count; i++) {
+		struct output *output = &state->outputs[i];
+
+		for (int j = 0; output->is_input && j < count; j++)
+			output->behind += state->outputs[j].is_input &&
+					  state->outputs[j].number < output->number;
+	}
 	return count;
 }
 
@@ -908,6 +961,8 @@ static void take_over(void *impl, const void *type, const void *rmw, const struc
 	for (int i = 0; i < MAX_PUBLISHERS && !publisher; i++)
 		if (!process->publishers[i].impl)
 			publisher = &process->publishers[i];
+	if (output->behind < process->behind)
+		__atomic_store_n(&process->behind, output->behind, __ATOMIC_RELAXED);
 	pthread_once(&has_begun, begin);
 	if (publisher && (output->is_input ? reserve(publisher, INPUT_ITEMS, INPUT_BYTES) :
 					     reserve(publisher, ITEMS, ITEM_BYTES))) {

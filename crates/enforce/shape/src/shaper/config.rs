@@ -58,12 +58,10 @@ pub(super) fn configuration(
         numbers.push(Some(i));
     }
     for (n, i) in throttled(plan).enumerate() {
-        // Priorities follow the order of the plan, so that each input has its own time in the
-        // cycle.
-        let behind = u8::try_from(n).unwrap_or(u8::MAX);
-        let lowest = plan.middleware.priority.saturating_add(1);
+        let inputs_before = u8::try_from(n).unwrap_or(u8::MAX);
+        let priority = sending_priority(plan.middleware.priority, inputs_before);
         let place = place(plan, &i.server).map(|p| Place {
-            priority: p.priority.map(|p| p.saturating_sub(behind).max(lowest)),
+            priority: p.priority.map(|_| priority),
             ..p
         });
         outputs.push(Output {
@@ -95,8 +93,16 @@ pub(super) fn configuration(
 
 /// The SCHED_FIFO priority of the threads that send held outputs. It is below the dispatcher's and
 /// above the middleware's.
-pub(crate) const SENDING: u8 = 97;
+pub(super) const SENDING: u8 = 97;
 const _: () = assert!(SENDING > onbeat_plan::schema::MAX_PRIORITY + 1);
+
+/// Returns the priority of a thread that sends an output, or an input after so many others of the
+/// plan. Priorities follow the order of the plan, so that each input has its own time in the cycle.
+pub(crate) fn sending_priority(middleware: u8, inputs_before: u8) -> u8 {
+    let highest = SENDING.max(middleware);
+    let lowest = middleware.saturating_add(1).min(highest);
+    highest.saturating_sub(inputs_before).max(lowest)
+}
 
 /// Returns the CPU and the priority of the shaper's thread for an output. The CPU is the
 /// middleware's, so that the shaper's wait for a slot and the chain take no CPU time from each
@@ -105,7 +111,7 @@ fn place(plan: &Plan, name: &str) -> Option<Place> {
     let middleware = &plan.middleware;
     server(plan, name).map(|s| Place {
         cpus: vec![usize::from(middleware.cpu)],
-        priority: (s.priority > 0).then_some(SENDING.max(middleware.priority)),
+        priority: (s.priority > 0).then(|| sending_priority(middleware.priority, 0)),
     })
 }
 

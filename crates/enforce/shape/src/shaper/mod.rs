@@ -12,7 +12,7 @@ mod quiet;
 mod start;
 mod supervisor;
 
-pub(crate) use config::SENDING;
+pub(crate) use config::sending_priority;
 pub(crate) use inside::without_moves;
 pub use inside::InsideError;
 pub(crate) use supervisor::{SenderProcesses, Supervisor};

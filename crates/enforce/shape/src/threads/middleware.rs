@@ -40,6 +40,15 @@ pub const SENDER: &str = onbeat_ros::inside::THREAD;
 
 pub const PUBLISHER: &str = "dds.asyn";
 
+/// Returns how many of the plan's inputs leave before the first message of a sending thread with
+/// this name.
+pub fn inputs_before(thread_name: &str) -> u8 {
+    let number = thread_name
+        .strip_prefix(SENDER)
+        .and_then(|rest| rest.strip_prefix('-'));
+    number.and_then(|n| n.parse().ok()).unwrap_or(0)
+}
+
 pub fn job(thread_name: &str) -> Option<&'static str> {
     THREADS
         .iter()
@@ -59,5 +68,10 @@ mod tests {
         }
         assert_eq!(job("dds.udp.7410"), job("dds.udp"));
         assert!(job("python3").is_none());
+        assert!(job("onbeat-hold-2").is_some());
+        assert_eq!(
+            ["onbeat-hold", "onbeat-hold-2", "onbeat-hold-x", "dds.udp-2"].map(inputs_before),
+            [0, 2, 0, 0]
+        );
     }
 }

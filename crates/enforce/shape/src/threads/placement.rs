@@ -7,7 +7,7 @@ use crate::error::ShapeError;
 use crate::judge::Isolation;
 use crate::observe::Application;
 use crate::report::PlacedThread;
-use crate::shaper::{SenderProcesses, SENDING};
+use crate::shaper::{sending_priority, SenderProcesses};
 use onbeat_plan::schema::{Hold, Output};
 use onbeat_plan::Plan;
 use onbeat_reserve::{
@@ -324,7 +324,7 @@ impl<'a> Placement<'a> {
         }
         let to = self.plan.middleware;
         let priority = match is_sender {
-            true => to.priority.max(SENDING),
+            true => sending_priority(to.priority, middleware::inputs_before(&name)),
             false => to.priority,
         };
         // A thread that has ended meanwhile needs no CPU.

@@ -39,7 +39,7 @@ const MAX_CANDIDATES: usize = 4_000_000;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Samples {
     values: Vec<u64>,
-    /// The number of samples that are not larger than the value with the same index.
+    /// For each latency in `values`, the number of samples that are not longer.
     up_to: Vec<u64>,
 }
 
@@ -303,8 +303,6 @@ fn anchors(samples: &Samples, frame: &Frame) -> Vec<u64> {
     places
 }
 
-/// Returns the possible slot ends, ascending, as the module's documentation describes. The last one
-/// is the end of the last slot.
 fn candidates(
     samples: &Samples,
     count: usize,

@@ -8,9 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Group<'m> {
-    /// The callbacks of the executor with this index in the model.
     Executor(usize),
-    /// The callbacks of a node. Used if the model does not show which executor runs them.
     Node(&'m str),
 }
 

@@ -87,15 +87,16 @@ pub struct CpuRequest {
 #[derive(Debug, Clone, PartialEq)]
 pub struct OutputRequest {
     pub hold: Hold,
-    /// The share of later executions that may miss the last slot, with confidence. `None` places
-    /// the last slot a buffer behind the measured worst case.
+    /// The share of later executions that may miss the last slot, at the confidence
+    /// [`CONFIDENCE`](crate::profile::CONFIDENCE). With `None`, the last slot begins one buffer
+    /// after the measured worst case.
     pub miss: Option<f64>,
     /// Whether the plan may leave out the slowest executions of the profile and then promise a miss
     /// rate. It leaves them out if they do not fit into the cycle, or if they are few and far from
     /// the rest. Has no effect if `miss` or `epsilon_ns` is given.
     pub may_leave_out: bool,
-    /// The buffer behind the measured worst case, without `miss`. `None` stands for 1 % of the
-    /// worst case, at least 0.5 ms.
+    /// The buffer between the measured worst case and the last slot, if `miss` is `None`. `None`
+    /// stands for 1 % of the worst case, at least 0.5 ms.
     pub epsilon_ns: Option<u64>,
     /// The length of an output's slot. `None` derives it from the measured transport.
     pub slot_ns: Option<u64>,

@@ -37,7 +37,7 @@ pub enum Reason {
     /// The longest of the last executions has changed, so the last slot should begin at another
     /// time.
     Longest {
-        /// The time at which the last slot should begin, in ns.
+        /// The time at which the last slot should begin, in ns from the start of a cycle.
         wanted_ns: u64,
         /// Whether `wanted_ns` follows from the plan's miss rate. If not, it follows from the
         /// longest execution.

@@ -35,7 +35,6 @@ const LEAST_EPSILON_NS: u64 = 500_000;
 
 const MAX_LATENCY_NS: u64 = 864_000_000_000_000;
 
-/// The name of the server in whose slots outputs leave (R_delta of the thesis).
 const OUTPUTS: &str = "delta";
 
 /// Makes the plan that `request` describes.

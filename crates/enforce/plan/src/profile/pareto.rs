@@ -4,7 +4,8 @@
 //! Pareto distribution", Technometrics 51 (2009): the mean of the profile likelihood over a grid of
 //! its one parameter. It always converges, and works for tails of any weight.
 
-/// The number of parameter values that a fit tries. For many values to fit, a fit tries more.
+/// The smallest number of parameter values that a fit tries. The number grows with the square root
+/// of the number of fitted values.
 const GRID: usize = 20;
 
 const MAX_GRID: usize = 40;

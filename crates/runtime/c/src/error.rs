@@ -25,7 +25,7 @@ pub enum OnbeatCode {
     NoCredit = -5,
     /// The other side has closed, and everything that it had sent was received.
     Closed = -6,
-    /// The other side died or can no longer be reached.
+    /// The process at the other side died, or the other side can no longer be reached.
     Gone = -7,
     /// The peer has the key, but has sent data that breaks the protocol.
     Protocol = -8,
@@ -148,7 +148,7 @@ pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 struct Last {
     code: OnbeatCode,
     text: Option<Cow<'static, str>>,
-    /// The error text to which the C caller last got a pointer. It is kept so that the pointer
+    /// The error text whose address the C caller got last. It is stored here so that the address
     /// stays valid.
     shown: Option<CString>,
 }

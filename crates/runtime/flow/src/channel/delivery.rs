@@ -7,8 +7,8 @@ use super::state::ChannelState;
 use crate::memory::atomics::{fence, Ordering};
 use crate::testing::point;
 
-/// Returns the number after the last entry that the consumer may take. Under `Policy::Swap`,
-/// exchanges the buffers if the exchange is due. Real-time safe.
+/// Returns the position after the last entry of the ring that the consumer may take. Under
+/// `Policy::Swap`, exchanges the buffers if the exchange is due. Real-time safe.
 #[inline]
 pub(crate) fn takeable_end(state: &ChannelState, ring: &Ring<'_>) -> u32 {
     let tail = ring.tail().load(Ordering::Acquire);

@@ -47,8 +47,8 @@ struct EndRecord {
 }
 
 probe! {
-    /// Marks the creation of `end` (an `EndRecord`). An earlier end at this address no longer
-    /// exists.
+    /// Marks the creation of `end`, whose address is that of an `EndRecord`. An earlier end at the
+    /// same address no longer exists.
     onbeat_link_init(end) = 5
 }
 probe! {
@@ -66,8 +66,8 @@ probe! {
 
 /// An end of a link that a recorder can see. The default is an end that no recorder sees.
 ///
-/// Real-time safe: an event costs one relaxed load, and a call of an empty function while a
-/// recorder runs. After creation it never allocates or locks.
+/// Real-time safe: an event costs one relaxed atomic load. While a recorder runs, it also costs a
+/// call of an empty function. After creation it never allocates or locks.
 #[derive(Debug, Default)]
 pub struct EndEvents(Option<End>);
 
@@ -75,7 +75,6 @@ pub struct EndEvents(Option<End>);
 struct End {
     /// Boxed because its address is the end's handle and must not change.
     record: Box<EndRecord>,
-    /// Keeps the string alive that `record` refers to.
     _name: CString,
 }
 

@@ -53,29 +53,31 @@
 
 use thiserror::Error;
 
-/// The network interface through which all channels of an analysis send.
+/// The network interface through which all channels of an analysis send. Messages leave in chunks.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Port {
     pub bits_per_second: u64,
-    /// The size of a chunk's content, in bytes.
+    /// The largest number of content bytes in a chunk. Each message is sent in chunks.
     pub chunk_bytes: usize,
-    /// The window: the most bytes that may be written and have not left yet, counted as on the
-    /// wire. One chunk is always allowed.
+    /// The window, in bytes on the wire: the limit for chunks that were written and have not left
+    /// the host yet. If a chunk is larger than the window, one chunk is allowed.
     pub window_bytes: usize,
     /// The bytes that each chunk needs on the wire besides its content: the headers of all layers.
     pub overhead_bytes: usize,
-    /// The time from when a message's last byte leaves until it is in the receiver's kernel.
+    /// The time from the departure of a message's last byte until this byte is in the receiver's
+    /// kernel.
     pub way_ns: u64,
-    /// The time for which other writers wait for the most urgent one if it could send and does not
-    /// ([`Settings::patience`](crate::port::Settings::patience)).
+    /// The time for which other writers wait for the most urgent writer while it could send and
+    /// does not ([`Settings::patience`](crate::port::Settings::patience)).
     pub patience_ns: u64,
 }
 
 /// An assumption about how long the threads of links wait for their CPUs, on both hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cpu {
-    /// The longest usual time of one step of a thread, from the step's cause until it is done.
+    /// The longest usual time of one step of a thread. The time begins with the event that makes
+    /// the step necessary, and ends when the step is done.
     pub wake_ns: u64,
     /// The longest total time, over one busy period of the port, during which steps are late by
     /// more than `wake_ns`. A busy period ends when a message is taken. It begins when that message
@@ -106,11 +108,11 @@ impl Default for Cpu {
 /// The longest latency of a channel's messages, in its two parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bound {
-    /// The part of the latency that the wire and the protocol cause: the latency if no step of a
-    /// thread took time.
+    /// The part of the latency that the wire and the protocol cause. It is the latency if threads
+    /// take no time.
     pub wire_ns: u64,
-    /// The part of the latency that the CPUs cause: the time that the assumed steps and stalls of
-    /// threads add.
+    /// The part of the latency that the CPUs cause. It is the time that steps and stalls of threads
+    /// add.
     pub cpu_ns: u64,
 }
 
@@ -296,9 +298,10 @@ impl Port {
         Ok(u64::try_from(longest + after).unwrap_or(u64::MAX))
     }
 
-    /// Returns how long the first chunk of a complete message can wait for chunks that were granted
-    /// before (step 1 of the derivation in the module's documentation). `largest` is the size of
-    /// the largest message that goes first, or of the message itself.
+    /// Returns how long the first chunk of a complete message waits at most for chunks that the
+    /// port granted before (step 1 of the derivation in the module's documentation). `below_bytes`
+    /// is the largest number of less urgent bytes in the window. `largest` is the size of the
+    /// largest message that leaves first, or of the message itself.
     fn start_ns(&self, below_bytes: u128, largest: usize, times: &Times) -> u128 {
         let window = below_bytes.min(self.usable_window_bytes());
         let first = (self.chunk_bytes + largest + 2 * self.overhead_bytes) as u128;
@@ -308,8 +311,8 @@ impl Port {
         2 * times.wake + self.wire_ns(window).max(until_room)
     }
 
-    /// Returns the largest number of times in a busy period that other writers overtake the most
-    /// urgent one because it stalls.
+    /// Returns how often other writers overtake the most urgent writer at most in one busy period,
+    /// because its thread does not get a CPU in time.
     fn most_passed_over(&self, cpu: &Cpu) -> Result<u64, NoBound> {
         let patience_ns = self.patience_ns;
         let least_stall_ns = patience_ns.checked_sub(cpu.wake_ns);
@@ -322,8 +325,8 @@ impl Port {
 struct Times {
     wake: u128,
     long_turn: u128,
-    /// The longest time for which the wire is idle before each chunk.
+    /// The longest time for which the wire is idle before each chunk of a message.
     between_chunks: u128,
-    /// The longest time for which the wire is idle because of one message.
+    /// The longest time for which the wire is idle once per message.
     of_message: u128,
 }

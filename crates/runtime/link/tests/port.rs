@@ -425,8 +425,6 @@ fn taken() -> SocketAddr {
     address
 }
 
-/// Kills or stops a more urgent process at random points. Checks that the less urgent sender goes
-/// on each time.
 fn less_urgent_sender_goes_on_beside_a_process_that(stops: bool) {
     let name = fresh_name();
     let port = Port::shared(&name, settings()).unwrap();

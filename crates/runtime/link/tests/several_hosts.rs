@@ -172,8 +172,6 @@ fn start(consumers: usize, address: SocketAddr) -> Child {
         .unwrap()
 }
 
-/// Kills one of two receiving hosts, and checks that the other one gets all items. The killed host
-/// has `consumers` consumers.
 fn outlives_a_host(consumers: usize) {
     let (links, [near, far]) = sending();
     let (host, mut child) = (receiving(near), start(consumers, far));

@@ -234,8 +234,8 @@ impl AssuredIncoming {
         }
     }
 
-    /// Borrows the backend's receiving half from the link's thread and reads the value once. Waits
-    /// for a value at most a tenth of a second.
+    /// Borrows the backend's receiving half from the link's thread and reads the peer's latest
+    /// value once. Waits for the value at most a tenth of a second.
     fn read_once(
         &self,
         deadline_ns: Option<u64>,

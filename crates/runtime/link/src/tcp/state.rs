@@ -49,7 +49,8 @@ pub struct Questions {
     pub wanted: u64,
     pub asked: u64,
     pub answered: u64,
-    /// The version and length of the latest answer. `None` if the peer had published no value.
+    /// The version and length of the value in the peer's latest answer. `None` if the peer had
+    /// published no value.
     pub answer: Option<(u64, usize)>,
 }
 

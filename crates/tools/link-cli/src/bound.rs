@@ -66,7 +66,7 @@ pub struct Args {
 /// The options that describe a port. Where an option is missing, the file's value counts.
 #[derive(clap::Args)]
 struct PortArgs {
-    /// Bytes of a chunk [default: so that two chunks take 1 ms at that rate]
+    /// Content bytes of a chunk [default: so that two chunks take 1 ms at that rate]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     chunk: Option<u64>,
     /// Bytes that may be sent and not yet acknowledged [default: two chunks]
@@ -79,10 +79,10 @@ struct PortArgs {
     /// 0]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     way: Option<Duration>,
-    /// Longest usual time of a thread's step, from its cause until it is done [default: 100us]
+    /// Longest usual time of one step of a thread, from the event that causes it [default: 100us]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     wake: Option<Duration>,
-    /// Longest total time beyond --wake until a message is taken [default: 1ms]
+    /// Longest total time by which steps exceed --wake until a message is taken [default: 1ms]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     stall: Option<Duration>,
     /// The channels are not encrypted: fewer bytes on the wire
@@ -239,7 +239,6 @@ impl Description {
         Ok((self.planned(self.rate.ok_or_else(none)?), None))
     }
 
-    /// Returns the model of a running port. Fails if the description contradicts the port.
     fn as_running(&self, rates: &Rates, stats: &PortStats) -> Result<Port, CliError> {
         let Rates { name, given, .. } = rates;
         let differs = |what: &str, said: u64, is: u64| {

@@ -97,7 +97,7 @@ impl OnbeatChannelOptions {
                 flush,
             },
             other => {
-                let text = format!("policy {other} is not a value of OnbeatPolicy");
+                let text = format!("policy {other} is not a value of OnbeatPolicy. Give 0 to 3.");
                 return Err(Failure::new(OnbeatCode::Argument, text));
             }
         })
@@ -109,7 +109,8 @@ impl OnbeatChannelOptions {
             d if d == OnbeatOnDeath::Pause as u32 => OnDeath::Pause,
             d if d == OnbeatOnDeath::Fail as u32 => OnDeath::Fail,
             other => {
-                let text = format!("on_death {other} is not a value of OnbeatOnDeath");
+                let text =
+                    format!("on_death {other} is not a value of OnbeatOnDeath. Give 0 to 2.");
                 return Err(Failure::new(OnbeatCode::Argument, text));
             }
         })

@@ -138,7 +138,7 @@ pub unsafe extern "C" fn onbeat_end_tcp(
 impl Transport {
     fn set_tcp_option(&mut self, set: impl FnOnce(Tcp) -> Tcp) -> Outcome<OnbeatCode> {
         let Transport::Tcp(place) = self else {
-            let text = "only an end over TCP has this option";
+            let text = "only an end over TCP has this option. Make the end with onbeat_end_tcp().";
             return Err(Failure::plain(OnbeatCode::Argument, text));
         };
         let tcp = place.take().ok_or(OnbeatCode::Panic)?;
@@ -195,7 +195,8 @@ pub unsafe extern "C" fn onbeat_end_address(
     guarded(|| unsafe {
         using(end, |transport| {
             let Transport::Tcp(Some(tcp)) = transport else {
-                let text = "only an end over TCP has an address";
+                let text =
+                    "only an end over TCP has an address. Make the end with onbeat_end_tcp().";
                 return Err(Failure::plain(OnbeatCode::Argument, text));
             };
             let address = format!("{}\0", tcp.address());

@@ -255,7 +255,7 @@ fn lost_items_are_counted_exactly_at_both_hosts() {
 }
 
 #[test]
-fn only_a_sending_host_between_machines_reaches_several_hosts() {
+fn only_a_sending_host_with_links_between_machines_can_have_several_receivers() {
     let refusals = [
         Links::sending("shm://c").unwrap().and_to("shm://d"),
         Links::receiving("shm://c").unwrap().and_over(listener().1),

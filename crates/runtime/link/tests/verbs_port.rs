@@ -78,7 +78,7 @@ fn messages_arrive_once_and_in_order_in_chunks() {
 }
 
 #[test]
-fn ends_with_different_or_too_many_chunks_are_refused() {
+fn different_chunk_sizes_and_too_many_chunks_are_refused() {
     let [first, second] = places();
     let listening = first.within(|| Verbs::listen(SocketAddr::new(first.address, 0), key()));
     let listening = listening.unwrap().on_port(&port(), 1);

@@ -104,7 +104,7 @@ impl fmt::Display for Reason {
                 by_miss_rate,
             } => {
                 let of = match by_miss_rate {
-                    true => "the limit for the miss rate",
+                    true => "the latency limit for the miss rate",
                     false => "the longest of the last executions, plus its buffer,",
                 };
                 write!(f, "{of} is {}", ms(wanted_ns))

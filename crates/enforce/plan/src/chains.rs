@@ -129,8 +129,6 @@ fn differences(ways: &[Way]) -> Vec<String> {
     ways.iter().enumerate().map(own).collect()
 }
 
-/// Reports whether `asked` has the form FROM..TO, and the ids of the chain's first and last
-/// callback contain FROM and TO.
 fn is_between(chain: &Chain, asked: &str) -> bool {
     let ends = (chain.callbacks.first(), chain.callbacks.last());
     match (asked.split_once(".."), ends) {

@@ -14,7 +14,8 @@ pub const SCHEMA: &str = "onbeat-plan/1";
 /// The highest priority of a server. The middleware's threads and the dispatcher run above it.
 pub const MAX_PRIORITY: u8 = 90;
 
-/// The most topics that can be held back or throttled. It is the number that a shaper serves.
+/// The most topics that can be held back or throttled. It equals the number of topics that a shaper
+/// can serve.
 pub const MAX_HELD: usize = 16;
 
 /// The suffix of the topic on which an output is held back until its slot.
@@ -219,7 +220,8 @@ pub struct Promises {
     /// The share of executions that may miss the last slot, if the request limits it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub miss: Option<Miss>,
-    /// The slowest measured executions, if the plan leaves them out. `miss` then covers them.
+    /// The slowest measured executions, if the plan leaves them out. The miss rate in `miss` then
+    /// includes them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<LeftOut>,
     /// The growth of the average latency that the bands cause, if the request limits it.

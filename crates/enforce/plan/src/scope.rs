@@ -28,9 +28,9 @@ pub(crate) struct Part<'m> {
     /// wait for other inputs.
     pub(crate) around_worst_ns: u64,
     pub(crate) around_mean_ns: f64,
-    /// The longest time that the callback can have taken in the chains: their worst case minus the
-    /// best cases of all other callbacks. Longer executions of the callback did not belong to these
-    /// chains.
+    /// The longest time that the callback can have taken in the chains: the chains' worst case
+    /// minus the best cases of their other callbacks. Longer executions of the callback did not
+    /// belong to these chains.
     most_ns: u64,
 }
 

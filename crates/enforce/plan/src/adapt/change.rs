@@ -8,7 +8,7 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
     pub slots: Vec<Slot>,
-    /// The slots that applied before the change. They equal `slots` if nothing could move.
+    /// The slots before the change. They equal the new slots if nothing could move.
     pub before: Vec<Slot>,
     pub reason: Reason,
 }

@@ -79,8 +79,6 @@ fn place_by<C: Cost>(
     Some(ends)
 }
 
-/// A step of the dynamic programme. It computes the costs of placing n + 1 slots from the costs of
-/// placing n slots.
 struct Layer<'a, C> {
     places: &'a [u64],
     until: &'a [u64],

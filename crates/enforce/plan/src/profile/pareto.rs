@@ -18,8 +18,8 @@ pub(super) struct Pareto {
 }
 
 impl Pareto {
-    /// Returns the best fit to positive, ascending values, each with its count. Returns `None` for
-    /// fewer than two different values.
+    /// Returns the generalised Pareto tail that fits best to positive, ascending values, each with
+    /// its count. Returns `None` for fewer than two different values.
     pub(super) fn fit(values: &[(f64, u64)]) -> Option<Self> {
         let n: u64 = values.iter().map(|v| v.1).sum();
         let count = n as f64;

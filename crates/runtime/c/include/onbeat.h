@@ -44,7 +44,8 @@ enum OnbeatCode
   ONBEAT_CODE_GONE = -7,
   // The peer has the key, but has sent data that breaks the protocol.
   ONBEAT_CODE_PROTOCOL = -8,
-  // One end rejects the other: key, version, sizes or options differ, or it already has a peer.
+  // One end rejects the other: key, version, sizes or options differ, or one of them already has
+  // a peer.
   ONBEAT_CODE_REFUSED = -9,
   // No peer came before the deadline.
   ONBEAT_CODE_NO_PEER = -10,
@@ -54,8 +55,7 @@ enum OnbeatCode
   ONBEAT_CODE_NOT_THERE = -12,
   // The channel with this name has other options than the caller's.
   ONBEAT_CODE_MISMATCH = -13,
-  // All places of the channel are taken. A channel has one producer and a limited number of
-  // consumers.
+  // The channel already has a producer, or the largest number of consumers that it can have.
   ONBEAT_CODE_IN_USE = -14,
   // The handle is in use by another thread, or by the callback that makes this call.
   ONBEAT_CODE_BUSY = -15,
@@ -484,8 +484,9 @@ OnbeatCode onbeat_key_close(struct OnbeatKey *key);
 OnbeatCode onbeat_end_shm(const char *name, bool listens, struct OnbeatEnd **end);
 
 // Creates one end of a link over TCP. It listens at this address ("0.0.0.0:7400"; with port 0 the
-// kernel chooses one), or connects to it. onbeat_end_in_clear() and onbeat_end_resume_within()
-// change its encryption and resumption. The key may be closed afterwards.
+// kernel chooses one), or connects to it. onbeat_end_in_clear() turns its encryption off.
+// onbeat_end_resume_within() sets how long it tries to resume a broken link. The key may be closed
+// afterwards.
 //
 // # Safety
 // `address` ends with 0, `key` is open, `end` can be written. Null is refused.

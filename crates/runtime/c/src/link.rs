@@ -101,8 +101,9 @@ pub unsafe extern "C" fn onbeat_end_shm(
 }
 
 /// Creates one end of a link over TCP. It listens at this address ("0.0.0.0:7400"; with port 0 the
-/// kernel chooses one), or connects to it. onbeat_end_in_clear() and onbeat_end_resume_within()
-/// change its encryption and resumption. The key may be closed afterwards.
+/// kernel chooses one), or connects to it. onbeat_end_in_clear() turns its encryption off.
+/// onbeat_end_resume_within() sets how long it tries to resume a broken link. The key may be closed
+/// afterwards.
 ///
 /// # Safety
 /// `address` ends with 0, `key` is open, `end` can be written. Null is refused.

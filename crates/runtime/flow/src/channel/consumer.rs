@@ -23,7 +23,7 @@ pub enum ReceiveError {
     TooManyBorrowed { borrowed: usize },
     #[error("the producer died. Start it again, or attach to the channel of its successor.")]
     ProducerDied,
-    /// The producer is gone. Items that it sent still wait, but the consumer gets them only after
+    /// The producer is gone, and items from it still wait. The consumer gets these items only after
     /// it has dropped the items that it borrows. The policy exchanges buffers only when the
     /// consumer's buffer is empty.
     #[error("no more items can come while the consumer uses earlier ones. Drop the items in use.")]

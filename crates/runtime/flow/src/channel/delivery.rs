@@ -147,7 +147,8 @@ fn push_to(state: &ChannelState, consumer: usize, ring: &Ring<'_>, slot: usize, 
     ring.push(slot as u32, sequence);
 }
 
-/// Finishes the delivery of a producer that died. The caller must hold the producer's place.
+/// Finishes the delivery of a producer that died. The caller must have claimed the producer's
+/// place.
 pub(crate) fn recover(state: &ChannelState) {
     let Some(slot) = state.delivering().load(Ordering::Acquire).checked_sub(1) else {
         return;

@@ -79,14 +79,14 @@ struct End {
 }
 
 impl EndEvents {
-    /// Creates an end where items are sent into `link`. Up to `depth` items wait before one is
-    /// replaced.
+    /// Creates an end where items are sent into `link`. Up to `depth` items wait before a newer
+    /// item replaces the oldest.
     pub fn sending(link: &LinkId, depth: usize) -> EndEvents {
         EndEvents::new(link, depth, true)
     }
 
-    /// Creates an end where items are received from `link`. Up to `depth` items wait before one is
-    /// replaced.
+    /// Creates an end where items are received from `link`. Up to `depth` items wait before a newer
+    /// item replaces the oldest.
     pub fn receiving(link: &LinkId, depth: usize) -> EndEvents {
         EndEvents::new(link, depth, false)
     }

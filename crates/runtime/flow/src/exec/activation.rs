@@ -173,8 +173,8 @@ impl Activation {
         self.timer.as_ref().is_some_and(|t| t.is_set_by(input))
     }
 
-    /// Returns the number of executions that time has started without data. It counts only if
-    /// either time or data is enough to run the task ([`TimeAndData::Either`]).
+    /// Returns the number of executions that time has started without data. Only executions of a
+    /// task with [`TimeAndData::Either`] count.
     pub fn by_time(&self) -> u64 {
         self.by_time
     }
@@ -244,8 +244,8 @@ impl Activation {
         }
     }
 
-    /// Reports whether the task may run now. With a schedule: data AND time, or data OR time.
-    /// Real-time safe.
+    /// Reports whether the task may run now. If the task has a schedule, [`TimeAndData`] says
+    /// whether it needs both data and time. Real-time safe.
     #[inline]
     pub fn is_ready(&self, now_ns: u64) -> bool {
         match self.combination {

@@ -142,8 +142,6 @@ impl Worker {
         self.state.edges[input.edge].set_head(until);
     }
 
-    /// Collects all tasks' items in the order of their arrival, and records when each task became
-    /// ready.
     pub(crate) fn collect_in_order(&mut self, now_ns: u64) {
         for &task in &self.receiving {
             for input in &mut self.tasks[task].inputs {

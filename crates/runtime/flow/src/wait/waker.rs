@@ -64,8 +64,8 @@ impl Waker {
         Waker::default()
     }
 
-    /// Wakes the thread that sleeps here. Real-time safe: makes a system call only if a thread
-    /// sleeps.
+    /// Wakes the thread that sleeps at this waker. Real-time safe: makes a system call only if a
+    /// thread sleeps.
     pub fn wake(&self) {
         self.words.signal().notify();
     }

@@ -80,8 +80,9 @@ pub struct Cpu {
     /// the step necessary, and ends when the step is done.
     pub wake_ns: u64,
     /// The longest total time, over one busy period of the port, during which steps are late by
-    /// more than `wake_ns`. A busy period ends when a message is taken. It begins when that message
-    /// is pushed, or earlier if the port was busy with messages that are at least as urgent.
+    /// more than `wake_ns`. A busy period ends when the receiver's application takes a message. It
+    /// begins when the sender's application hands this message over, or earlier if the port was
+    /// busy with messages that are at least as urgent.
     pub stall_ns: u64,
 }
 
@@ -95,8 +96,8 @@ impl Cpu {
 }
 
 impl Default for Cpu {
-    /// Returns the assumption for threads with a real-time priority on a machine that they do not
-    /// fill: 0.1 ms for each step, and stalls of 1 ms.
+    /// Returns the assumption for threads with a real-time priority on a machine with spare CPU
+    /// time: 0.1 ms for each step, and stalls of 1 ms.
     fn default() -> Cpu {
         Cpu {
             wake_ns: 100_000,
@@ -133,7 +134,8 @@ pub struct Load {
     pub bytes: usize,
     /// The shortest time between two messages.
     pub period_ns: u64,
-    /// The longest time by which a message may come later than its period, in ns.
+    /// The jitter: the longest time by which a message may come later than its period requires, in
+    /// ns.
     pub jitter_ns: u64,
 }
 

@@ -74,7 +74,8 @@ pub(crate) enum Place {
 #[allow(missing_docs)]
 pub struct Stall {
     pub step: Step,
-    /// The time from the step's cause until it was done, in ns; at most 2 s.
+    /// The time from the event that made the step necessary until the step was done, in ns; at most
+    /// 2 s.
     pub took_ns: u64,
     /// The time at which the step was done, in ns of CLOCK_MONOTONIC, up to 4 us too early. It
     /// wraps when the link is 52 days old.

@@ -80,8 +80,8 @@ pub enum Answer {
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Patience {
-    /// The time since which the more urgent transfer could have posted a chunk, if it has not done
-    /// so.
+    /// The time since which the more urgent transfer could have posted a chunk and has not done so.
+    /// `None` if it cannot post, or has posted a chunk meanwhile.
     since_ns: Option<u64>,
     granted: u64,
     passed: u64,

@@ -200,7 +200,6 @@ fn monotonic_ns(stamp: &libc::timespec) -> Option<u64> {
     (ago_ns < LONGEST_AGO_NS).then(|| now_ns().saturating_sub(ago_ns))
 }
 
-/// Makes reads report when the kernel had received the bytes ([`read_stamped`]).
 pub fn stamp_arrivals(socket: BorrowedFd<'_>) {
     let one: libc::c_int = 1;
     let length = size_of::<libc::c_int>() as libc::socklen_t;

@@ -36,7 +36,7 @@ impl Thread {
 
 impl Drop for Thread {
     /// Waits until every message is acknowledged or given up, and until this end has sent its last
-    /// status. Also ends after 10 s without progress.
+    /// status. Gives up after 10 s without progress.
     fn drop(&mut self) {
         let shared = &*self.shared;
         let mut state = shared.lock();

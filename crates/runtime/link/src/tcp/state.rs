@@ -95,8 +95,8 @@ pub struct Shared {
     pub application_bell: Bell,
     pub writer_bell: Bell,
     pub connection_bell: Bell,
-    /// The number of message chunks that have left. It shows progress in a message that takes
-    /// longer than a closing end waits.
+    /// The number of message chunks that have left. A closing end uses the number to see progress
+    /// while a long message leaves.
     chunks: AtomicU64,
     page: Option<Arc<Page>>,
     /// The time since which the writer has been free to post a message, ns of CLOCK_MONOTONIC.

@@ -28,7 +28,7 @@ pub struct Endpoint {
     pub ring: Window,
     pub values: Window,
     pub heads: Window,
-    /// The word in which the peer says which value it is reading.
+    /// The word in which the peer writes which value it is reading.
     pub reading: Window,
 }
 

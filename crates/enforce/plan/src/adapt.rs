@@ -45,7 +45,7 @@ pub const EVERY: usize = 200;
 pub const RECENT: usize = 4 * EVERY;
 
 /// The number of blocks of [`EVERY`] latest executions that are searched for the longest execution.
-/// Its time decides where the last slot begins, in plans without a miss rate.
+/// This execution decides where the last slot begins, in plans without a miss rate.
 const LONGEST_BLOCKS: usize = 10;
 
 /// The number of blocks of [`EVERY`] latest executions whose times decide where the last slot

@@ -261,8 +261,8 @@ pub struct Miss {
     pub limit_ms: Ms,
     pub starts: u64,
     pub executions: u64,
-    /// The effective number of executions. The measured executions support the promise as well as
-    /// this number of independent ones would.
+    /// The effective number of executions: this number of independent executions would support the
+    /// promise equally well.
     pub independent: u64,
     /// The shape of the generalised Pareto tail: below 0 it is bounded, above 0 heavy. It is `None`
     /// if the limit is an order statistic, so that no tail was fitted.

@@ -300,10 +300,10 @@ impl Port {
         Ok(u64::try_from(longest + after).unwrap_or(u64::MAX))
     }
 
-    /// Returns how long the first chunk of a complete message waits at most for chunks that the
-    /// port granted before (step 1 of the derivation in the module's documentation). `below_bytes`
-    /// is the largest number of less urgent bytes in the window. `largest` is the size of the
-    /// largest message that leaves first, or of the message itself.
+    /// Returns the longest time for which the first chunk of a complete message waits for chunks
+    /// that the port granted before (step 1 of the derivation in the module's documentation).
+    /// `below_bytes` counts one message of each less urgent channel, as on the wire. `largest` is
+    /// the size of the largest message that leaves first, or of the message itself.
     fn start_ns(&self, below_bytes: u128, largest: usize, times: &Times) -> u128 {
         let window = below_bytes.min(self.usable_window_bytes());
         let first = (self.chunk_bytes + largest + 2 * self.overhead_bytes) as u128;
@@ -313,8 +313,8 @@ impl Port {
         2 * times.wake + self.wire_ns(window).max(until_room)
     }
 
-    /// Returns how often other writers overtake the most urgent writer at most in one busy period,
-    /// because its thread does not get a CPU in time.
+    /// Returns the largest number of times in one busy period that other writers overtake the most
+    /// urgent writer. They do so when its thread does not get a CPU in time.
     fn most_passed_over(&self, cpu: &Cpu) -> Result<u64, NoBound> {
         let patience_ns = self.patience_ns;
         let least_stall_ns = patience_ns.checked_sub(cpu.wake_ns);

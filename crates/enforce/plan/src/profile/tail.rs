@@ -38,8 +38,8 @@ pub struct Limit {
     pub ns: u64,
     pub starts: usize,
     pub executions: u64,
-    /// The effective number of executions. The measured executions support the limit as well as
-    /// this number of independent ones would.
+    /// The effective number of executions: this number of independent executions would support the
+    /// limit equally well.
     pub independent: u64,
     /// The shape of the fitted tail: below 0 it is bounded, above 0 heavy. It is `None` if too few
     /// executions lie above the threshold, or if their share is not above the miss rate.

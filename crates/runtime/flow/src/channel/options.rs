@@ -26,7 +26,7 @@ pub enum Policy {
     Swap {
         length: usize,
         /// Lets an idle consumer get a buffer that is not full yet. Without `flush`, the first item
-        /// of a buffer waits until the buffer is full.
+        /// of a buffer waits until the buffer is full, as in the paper on service-blocking queues.
         flush: bool,
     },
 }

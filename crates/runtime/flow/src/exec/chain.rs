@@ -281,9 +281,9 @@ impl<S> Chain<S> {
         }
     }
 
-    /// Runs tasks until no item waits for one. Tasks use all items that have arrived. If an item
-    /// must wait for a slot, the call sleeps until the slot. Time alone starts no task. The call
-    /// ends earlier if the caller sets `stop` and wakes `waker`.
+    /// Runs tasks until they have used all items that have arrived. If an item must wait for a
+    /// slot, the call sleeps until the slot. Time alone starts no task. The call ends earlier if
+    /// another thread sets `stop` and wakes `waker`.
     pub fn drain(&mut self, waker: &Waker, stop: &AtomicBool) {
         self.is_draining = true;
         let is_over = |chain: &Self| chain.is_stopped || stop.load(Ordering::Acquire);

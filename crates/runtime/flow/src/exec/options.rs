@@ -15,12 +15,12 @@ pub enum TaskResult {
 /// The reaction to an execution that takes longer than the task's deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Overrun {
-    /// A late execution counts as late, and its output is passed on.
+    /// An execution beyond the deadline counts as late, and its output is passed on.
     #[default]
     Continue,
-    /// A late execution counts as late, and its output is discarded.
+    /// An execution beyond the deadline counts as late, and its output is discarded.
     Skip,
-    /// A late execution counts as late, and the executor stops.
+    /// An execution beyond the deadline counts as late, and the executor stops.
     Stop,
 }
 
@@ -31,8 +31,7 @@ pub struct TaskOptions {
     /// The inputs of the task. Their indices are the input numbers of connections and feeds.
     pub inputs: Vec<Input>,
     pub condition: Condition,
-    /// The times at which the task may run. `time_and_data` says whether the task also
-    /// needs items.
+    /// The times at which the task may run. `time_and_data` says whether the task also needs items.
     pub schedule: Option<Schedule>,
     pub time_and_data: TimeAndData,
     /// The longest time that an execution may take, in ns. The clock is read only if there is a

@@ -226,7 +226,7 @@ impl EndMemory {
             .clear();
     }
 
-    /// Divides the memory between the two halves. Call it once.
+    /// Divides the memory of this end between its two halves. Call it once.
     pub fn halves(self) -> (OutMemory, InMemory, Arc<EndMemory>) {
         let memory = Arc::new(self);
         let (out, incoming) = (Arc::clone(&memory), Arc::clone(&memory));

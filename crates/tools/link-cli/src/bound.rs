@@ -373,7 +373,7 @@ fn assumptions(port: &Port, cpu: &Cpu, rates: Option<&Rates>) -> Vec<String> {
     let rate = match rates {
         None => "the wire has the given rate; a running port can measure it (--port)".into(),
         Some(rates) if rates.measured.is_some() => String::from(
-            "the wire keeps its measured rate; after a drop, chunks are too large until the port measures it",
+            "the wire keeps its measured rate; a drop makes chunks too large until the port measures it",
         ),
         Some(_) => "the wire has the rate that the port was given".into(),
     };
@@ -393,7 +393,7 @@ fn assumptions(port: &Port, cpu: &Cpu, rates: Option<&Rates>) -> Vec<String> {
             "steps exceed this time by at most {} in total until a message is taken (--stall)",
             time(cpu.stall_ns)
         ),
-        "no packet is lost, and TCP has left its slow start; otherwise a message can exceed its bound"
+        "no packet is lost, and TCP has left slow start; otherwise a message can exceed its bound"
             .into(),
         match port.way_ns {
             0 => "the way to the receiver's kernel takes no time (--way)".into(),

@@ -44,19 +44,19 @@ pub const EVERY: usize = 200;
 /// The number of latest executions whose times decide where the bands are placed.
 pub const RECENT: usize = 4 * EVERY;
 
-/// The number of latest executions, in blocks of [`EVERY`], whose longest one decides where the
-/// last slot begins. Applies to plans without a miss rate.
+/// The number of blocks of [`EVERY`] latest executions that are searched for the longest execution.
+/// This execution decides where the last slot begins, in plans without a miss rate.
 const LONGEST_BLOCKS: usize = 10;
 
-/// The number of latest executions, in blocks of [`EVERY`], that decide where the last slot begins.
-/// Applies to plans with a miss rate.
+/// The number of blocks of [`EVERY`] latest executions whose times decide where the last slot
+/// begins, in plans with a miss rate.
 const MISS_BLOCKS: usize = 32;
 
-/// The slots move only if this makes the average latency shorter by at least this share.
+/// The smallest gain for which the slots move, as a share of the present average latency.
 pub const LEAST_GAIN: f64 = 0.02;
 
-/// The load counts as changed if other slots would make the average latency of the last [`EVERY`]
-/// executions shorter by at least this share.
+/// The smallest gain that shows a change of the load, as a share of the present average latency.
+/// The gain is what other slots would have gained in the last [`EVERY`] executions.
 pub const CLEAR_GAIN: f64 = 0.1;
 
 const LOWERING_PARTS: u64 = 4;
@@ -65,7 +65,7 @@ const LOWERING_PARTS: u64 = 4;
 /// this number.
 const LEAST_LOWERING_PARTS: u64 = 50;
 
-/// A plan whose bands follow the load.
+/// A plan whose slots for outputs move when the chain's execution times change.
 #[derive(Debug, Clone)]
 pub struct Adapt {
     plan: Plan,
@@ -224,9 +224,10 @@ impl Adapt {
         optimal(&samples, self.slots().len(), &limits).ok()
     }
 
-    /// Returns the share by which the best slot ends make the average latency shorter than the slot
-    /// ends `kept` do. Each half is measured with the ends that are best for the other half, and
-    /// the smaller gain counts. This excludes ends that are better only by chance.
+    /// Returns the gain of the best slot ends over the slot ends `kept`, as a share of the average
+    /// latency. Computes the best ends from one half of the samples and measures their gain in the
+    /// other half, then exchanges the halves. Returns the smaller gain, so that ends that are
+    /// better only by chance do not count.
     fn gain_of(&self, halves: (Samples, Samples), kept: &[u64], start_ns: u64) -> f64 {
         let (first, second) = halves;
         let of = |placed: &Samples, of: &Samples| {

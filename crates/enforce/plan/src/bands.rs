@@ -31,15 +31,15 @@ use place::place;
 /// The most bands that can be placed.
 pub const MAX_BANDS: usize = MAX_SLOTS;
 
-/// The largest number of candidates for slot ends (see the module's documentation). It bounds time
-/// and memory. Only a plan with liveliness and many bands reaches it.
+/// The largest number of candidates for slot ends (see the module's documentation). It limits time
+/// and memory. Only plans with a liveliness limit and many bands reach it.
 const MAX_CANDIDATES: usize = 4_000_000;
 
 /// The measured latencies of a chain in ascending order, each with its number of executions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Samples {
     values: Vec<u64>,
-    /// The number of samples that are not larger than the value with the same index.
+    /// For each latency in `values`, the number of samples that are not longer.
     up_to: Vec<u64>,
 }
 
@@ -303,8 +303,6 @@ fn anchors(samples: &Samples, frame: &Frame) -> Vec<u64> {
     places
 }
 
-/// Returns the possible slot ends, ascending, as the module's documentation describes. The last one
-/// is the end of the last slot.
 fn candidates(
     samples: &Samples,
     count: usize,
@@ -408,9 +406,10 @@ pub(crate) fn below(state: &mut u64, n: u64) -> u64 {
 /// The most bands that [`knee`] tries.
 pub const KNEE_UP_TO: usize = 8;
 
-/// Returns the number of bands beyond which more bands bring little. Imagine a straight line from
-/// the average latency with one band to that with [`KNEE_UP_TO`] bands, or with the most that fit.
-/// The result is the number of bands whose average lies farthest below this line.
+/// Returns the number of bands beyond which further bands hardly make the average latency shorter.
+/// Imagine a straight line from the average latency with one band to that with [`KNEE_UP_TO`]
+/// bands, or with the most that fit. The result is the number of bands whose average lies farthest
+/// below this line.
 pub fn knee(samples: &Samples, limits: &Constraints) -> Result<usize, BandsError> {
     let mut averages = Vec::new();
     for count in 1..=KNEE_UP_TO {

@@ -103,8 +103,9 @@ fn options(ends: &Ends) -> Vec<(&'static str, String)> {
         .collect()
 }
 
-/// Returns a text for each path between the two ends: the first callback or topic that is on no
-/// other path. If a path has none, the text lists all callbacks of this path.
+/// Returns a text for each path between the two ends. The text names the first callback or topic
+/// that is on no other path. If all of them are on other paths too, the text lists all callbacks of
+/// the path.
 fn differences(ways: &[Way]) -> Vec<String> {
     let on = |way: &Way| {
         let callbacks = way.callbacks.iter();
@@ -128,8 +129,6 @@ fn differences(ways: &[Way]) -> Vec<String> {
     ways.iter().enumerate().map(own).collect()
 }
 
-/// Reports whether `asked` has the form FROM..TO, and the ids of the chain's first and last
-/// callback contain FROM and TO.
 fn is_between(chain: &Chain, asked: &str) -> bool {
     let ends = (chain.callbacks.first(), chain.callbacks.last());
     match (asked.split_once(".."), ends) {

@@ -161,7 +161,6 @@ fn competing(plan: &Plan) -> Result<(), PlanFault> {
     Ok(())
 }
 
-/// Returns a server's slots as intervals within one cycle. A slot that wraps around becomes two.
 fn spans_of(server: &Server, cycle: u64) -> Vec<(u64, u64, &str)> {
     let name = server.name.as_str();
     if server.slots_ms.is_empty() {

@@ -26,8 +26,8 @@ pub enum PlanError {
     Cut(#[from] CutError),
     #[error("{} chains lead from the one end that you name to the other. Choose one with --through: {}", differ.len(), names(differ))]
     SeveralWays {
-        /// For each path between the two ends, a callback or topic that is on no other path. If a
-        /// path has none, all callbacks of this path.
+        /// For each path between the two ends, a callback or topic that is on no other path. If no
+        /// such callback or topic exists, all callbacks of the path.
         differ: Vec<String>,
     },
     #[error("these {callbacks} callbacks are a part of a chain, but the model has only the latency of the whole chain. Make the model again from its traces with 'onbeat model TRACE{}'.", quoted(options))]

@@ -8,9 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Group<'m> {
-    /// The callbacks of the executor with this index in the model.
     Executor(usize),
-    /// The callbacks of a node. Used if the model does not show which executor runs them.
     Node(&'m str),
 }
 
@@ -39,8 +37,9 @@ impl Other<'_> {
         self.callback.figures.exec_ns.max()
     }
 
-    /// Returns the usual time between two starts of the callback, in ns: the period if it has one,
-    /// or else the median. Returns `None` after a single start.
+    /// Returns the usual time between two starts of the callback, in ns. It is the period if the
+    /// callback has one, or else the median of the measured times. Returns `None` if only one start
+    /// was measured.
     fn gap_ns(&self) -> Option<u64> {
         let between = &self.callback.figures.interarrival_ns;
         let typical = || (between.count() > 0).then(|| between.quantile(0.5));
@@ -50,7 +49,7 @@ impl Other<'_> {
 
     /// Returns the longest time, in ns, that this callback takes in a slot that opens once per
     /// cycle. The slot serves all executions that became ready since the slot's last end, and one
-    /// that was left over from before.
+    /// execution that the slot before did not finish.
     pub(crate) fn in_cycle_ns(&self, cycle_ns: u64) -> u64 {
         let times = self.gap_ns().map_or(1, |gap| cycle_ns.div_ceil(gap) + 1);
         self.worst_ns().saturating_mul(times)

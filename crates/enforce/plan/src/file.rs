@@ -62,8 +62,8 @@ pub fn read(bytes: &[u8]) -> Result<Plan, PlanFileError> {
     Ok(plan)
 }
 
-/// Returns the number of the line where a server of this name begins, or else where the name first
-/// occurs.
+/// Returns the number of the line where the server `word` begins. If the text has none,
+/// returns the first line that contains `word`.
 fn find(text: &str, word: &str) -> Option<u64> {
     let unquote = |s: &str| s.trim().trim_matches(['"', '\'']).to_string();
     let begins = |l: &str| {

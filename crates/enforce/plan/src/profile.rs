@@ -18,7 +18,8 @@ use onbeat_document::schema::{Chain, Run};
 use onbeat_document::Dist;
 use std::collections::BTreeMap;
 
-/// The confidence of all bounds: the share of profiles for which a bound holds.
+/// The confidence of all bounds. If many profiles were measured in the same way, this share of
+/// their bounds would hold.
 pub const CONFIDENCE: f64 = 0.95;
 
 const DRAW_COUNT: usize = if cfg!(test) { 60 } else { 200 };
@@ -52,8 +53,8 @@ pub enum ProfileError {
         /// The requested limit for the growth of the average latency, as a share of the average
         /// without bands.
         asked: f64,
-        /// The smallest growth of the average latency that a number of bands can promise, as a
-        /// share.
+        /// The smallest growth of the average latency that any number of bands can promise, as a
+        /// share of the average without bands.
         best: f64,
         bands: usize,
     },

@@ -24,7 +24,7 @@ pub enum Difference {
     /// slots.
     OfServer {
         name: String,
-        /// The property of the server that differs, with its value in the new plan.
+        /// The name of the property that differs, followed by its value in the new plan.
         what: &'static str,
     },
     /// The plans hold back different outputs, or differ in an output's topic, publisher or server.

@@ -16,7 +16,8 @@ pub enum Strategy {
     /// Slots for the output that minimise the average latency (Definition 4.3.4, Equation 4.1). One
     /// band is single-band shaping (Definitions 4.3.2 and 4.3.3).
     Bands(usize),
-    /// The number of bands beyond which more bring little: see [`knee`](crate::bands::knee).
+    /// The number of bands beyond which further bands hardly make the average latency shorter: see
+    /// [`knee`](crate::bands::knee).
     AutoBands,
     /// The fewest bands with which the average latency is longer than the unshaped one by at most
     /// this share, at the confidence of [`Profile::fewest`](crate::profile::Profile::fewest).
@@ -72,13 +73,13 @@ pub struct ThrottleRequest {
 /// The requested CPUs of the chain's threads and of the middleware.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CpuRequest {
-    /// The CPU of all callbacks without an entry in `of`. `None` stands for the highest CPU that
-    /// the model saw.
+    /// The CPU of all callbacks without an entry in `of`. `None` stands for the highest CPU number
+    /// in the model.
     pub default: Option<u16>,
     /// The CPUs of single callbacks or nodes, by id or name.
     pub of: Vec<(String, u16)>,
     /// The CPU of the middleware's threads. `None` stands for a CPU without servers, if the model
-    /// saw one.
+    /// has one.
     pub middleware: Option<u16>,
 }
 
@@ -87,15 +88,16 @@ pub struct CpuRequest {
 #[derive(Debug, Clone, PartialEq)]
 pub struct OutputRequest {
     pub hold: Hold,
-    /// The share of later executions that may miss the last slot, with confidence. `None` places
-    /// the last slot a buffer behind the measured worst case.
+    /// The share of later executions that may miss the last slot, at the confidence
+    /// [`CONFIDENCE`](crate::profile::CONFIDENCE). With `None`, the last slot begins one buffer
+    /// after the measured worst case.
     pub miss: Option<f64>,
     /// Whether the plan may leave out the slowest executions of the profile and then promise a miss
-    /// rate. It leaves them out if they do not fit into the cycle, or if they are few and far from
-    /// the rest. Has no effect if `miss` or `epsilon_ns` is given.
+    /// rate. It leaves them out if they do not fit into the cycle, or if they are few and take far
+    /// longer than all others. Has no effect if `miss` or `epsilon_ns` is given.
     pub may_leave_out: bool,
-    /// The buffer behind the measured worst case, without `miss`. `None` stands for 1 % of the
-    /// worst case, at least 0.5 ms.
+    /// The buffer between the measured worst case and the last slot, if `miss` is `None`. `None`
+    /// stands for 1 % of the worst case, at least 0.5 ms.
     pub epsilon_ns: Option<u64>,
     /// The length of an output's slot. `None` derives it from the measured transport.
     pub slot_ns: Option<u64>,

@@ -14,7 +14,8 @@ pub const SCHEMA: &str = "onbeat-plan/1";
 /// The highest priority of a server. The middleware's threads and the dispatcher run above it.
 pub const MAX_PRIORITY: u8 = 90;
 
-/// The most topics that can be held back or throttled. It is the number that a shaper serves.
+/// The most topics that can be held back or throttled. It equals the number of topics that a shaper
+/// can serve.
 pub const MAX_HELD: usize = 16;
 
 /// The suffix of the topic on which an output is held back until its slot.
@@ -32,8 +33,8 @@ pub struct Ms(pub u64);
 pub struct Plan {
     pub schema: String,
     /// The strategy that made the plan: `fifo`, `server-per-callback`, `server-per-chain`, `bands`,
-    /// `random-bands`, `let-per-callback` or `let-per-chain`. It is for readers only: the servers
-    /// decide.
+    /// `random-bands`, `let-per-callback` or `let-per-chain`. It is only information for readers:
+    /// onbeat enforces the servers.
     pub strategy: String,
     /// The shaped chains. All start with the same callback.
     pub chains: Vec<ChainRef>,
@@ -161,16 +162,17 @@ pub struct Output {
     /// The name of the topic to which other nodes subscribe.
     pub topic: String,
     pub callback: String,
-    /// The full name of the callback's node. The topic is remapped for this node.
+    /// The full name of the node that runs the callback. onbeat remaps `topic` for this node.
     pub node: String,
     pub hold: Hold,
-    /// The topic on which the callback publishes instead of `topic`, with [`Hold::Republish`].
+    /// With [`Hold::Republish`], the topic on which the callback publishes instead of `topic`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_topic: Option<String>,
     pub server: String,
     /// The time after a cycle's start before which no execution publishes the output. An item that
-    /// is published earlier counts as a late output of the previous cycle. If a slot begins
-    /// earlier, the output leaves in the same slot of the next cycle (logical execution time).
+    /// is published before this time counts as a late output of the previous cycle. If a slot
+    /// begins before this time, the output leaves in this slot of the next cycle (logical execution
+    /// time).
     #[serde(default)]
     pub earliest_ms: Ms,
 }
@@ -181,7 +183,7 @@ pub struct Output {
 pub struct Throttle {
     /// The name of the topic to which other nodes subscribe.
     pub topic: String,
-    /// The node that publishes the topic. The topic is remapped for this node.
+    /// The node that publishes the topic. onbeat remaps `topic` for this node.
     pub node: String,
     /// The topic on which the node publishes instead of `topic`.
     pub held_topic: String,
@@ -218,7 +220,8 @@ pub struct Promises {
     /// The share of executions that may miss the last slot, if the request limits it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub miss: Option<Miss>,
-    /// The slowest measured executions, if the plan leaves them out. `miss` then covers them.
+    /// The slowest measured executions, if the plan leaves them out. The miss rate in `miss` then
+    /// includes them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<LeftOut>,
     /// The growth of the average latency that the bands cause, if the request limits it.
@@ -228,7 +231,7 @@ pub struct Promises {
     pub utilisation: BTreeMap<u16, f64>,
 }
 
-/// The slowest executions of the profile, which the plan leaves out.
+/// The slowest measured executions. The plan leaves them out of its promises.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -238,7 +241,7 @@ pub struct LeftOut {
     pub share: f64,
     /// The shortest and the longest latency of the executions that are left out.
     pub latency_ms: Slot,
-    /// The longest latency of the executions that the plan keeps.
+    /// The longest latency of the executions that are not left out.
     pub kept_ms: Ms,
     /// The probable cause of the slow executions, as a part of a sentence.
     pub cause: String,
@@ -249,15 +252,17 @@ pub struct LeftOut {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Miss {
-    /// The largest share of later executions that takes longer than the limit, 0 to 1.
+    /// The largest share of later executions, 0 to 1, that take longer than `limit_ms`.
     pub rate: f64,
-    /// The share of profiles for which the promise holds, 0 to 1.
+    /// The confidence of the promise, 0 to 1. If many profiles were measured in the same way, the
+    /// promise would hold for this share of them.
     pub confidence: f64,
     /// The latency limit to which `rate` refers. It decides where the last slot begins.
     pub limit_ms: Ms,
     pub starts: u64,
     pub executions: u64,
-    /// The number of independent executions that are worth as much as the measured ones.
+    /// The effective number of executions: this number of independent executions would support the
+    /// promise equally well.
     pub independent: u64,
     /// The shape of the generalised Pareto tail: below 0 it is bounded, above 0 heavy. It is `None`
     /// if the limit is an order statistic, so that no tail was fitted.

@@ -13,8 +13,8 @@ use onbeat_document::schema::{Callback, CallbackType, Chain, EdgeFigures, Model}
 use onbeat_document::Dist;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The starts of a chain count as steady up to this deviation from the period. It is a share of the
-/// period.
+/// The largest deviation from the period, as a share of the period, with which the starts of a
+/// chain still count as periodic.
 const STEADY: f64 = 0.25;
 
 #[derive(Debug)]
@@ -28,9 +28,9 @@ pub(crate) struct Part<'m> {
     /// wait for other inputs.
     pub(crate) around_worst_ns: u64,
     pub(crate) around_mean_ns: f64,
-    /// The longest time that the callback can have taken in the chains: their worst case minus the
-    /// best cases of all other callbacks. Longer executions of the callback did not belong to these
-    /// chains.
+    /// The longest time that the callback can have taken in the chains: the chains' worst case
+    /// minus the best cases of their other callbacks. Longer executions of the callback did not
+    /// belong to these chains.
     most_ns: u64,
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct Scope<'m> {
     /// The callbacks in an order with predecessors first. Synchronisers have no threads and are
     /// left out.
     pub(crate) parts: Vec<Part<'m>>,
-    /// The latencies without the slowest executions that the plan leaves out.
+    /// The latencies of the chains' executions, without the slowest ones that the plan leaves out.
     pub(crate) latency: Dist,
     pub(crate) slowest: Slowest,
     pub(crate) origin: &'m Callback,

@@ -3,7 +3,6 @@
 use crate::bands::Samples;
 use onbeat_document::Dist;
 
-/// The executions that a plan leaves out. The default leaves out none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Slowest {
     pub(crate) count: u64,

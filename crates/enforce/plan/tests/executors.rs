@@ -13,7 +13,8 @@ use onbeat_plan::schema::{Ms, Server};
 use onbeat_plan::{plan, validate, Plan, PlanError, Request, Strategy};
 use proptest::prelude::*;
 
-/// The nodes, each with its inputs and its timer in ms. Each publishes a topic of its own name.
+/// The nodes, each with the nodes whose topics it reads, and the period of its timer in ms (0: no
+/// timer). Each node publishes on a topic that has the node's name.
 const NODES: &[(&str, &[&str], u64)] = &[
     ("FrontLidarDriver", &[], 100),
     ("RearLidarDriver", &[], 100),
@@ -430,8 +431,9 @@ fn an_executor_cannot_be_on_two_cpus_or_in_two_servers() {
 }
 
 /// Simulates executors that run in their slots and are never idle while they have work. Returns the
-/// ends of a chain that begins with each cycle. `others` are (executor, phase, period, time), and
-/// `picks` decides which callback goes first.
+/// times in ns at which the chain ends. The chain begins at the start of each cycle. `chain` has
+/// pairs of executor and execution time. `others` has callbacks as (executor, phase, period,
+/// execution time). `picks` decides which of several waiting callbacks runs first.
 fn ends(
     plan: &Plan,
     chain: &[(usize, u64)],

@@ -40,11 +40,12 @@ enum OnbeatCode
   ONBEAT_CODE_NO_CREDIT = -5,
   // The other side has closed, and everything that it had sent was received.
   ONBEAT_CODE_CLOSED = -6,
-  // The other side died or can no longer be reached.
+  // The process at the other side died, or the other side can no longer be reached.
   ONBEAT_CODE_GONE = -7,
   // The peer has the key, but has sent data that breaks the protocol.
   ONBEAT_CODE_PROTOCOL = -8,
-  // One end rejects the other: key, version, sizes or options differ, or it already has a peer.
+  // One end rejects the other: key, version, sizes or options differ, or one of them already has
+  // a peer.
   ONBEAT_CODE_REFUSED = -9,
   // No peer came before the deadline.
   ONBEAT_CODE_NO_PEER = -10,
@@ -54,8 +55,7 @@ enum OnbeatCode
   ONBEAT_CODE_NOT_THERE = -12,
   // The channel with this name has other options than the caller's.
   ONBEAT_CODE_MISMATCH = -13,
-  // All places of the channel are taken. A channel has one producer and a limited number of
-  // consumers.
+  // The channel already has a producer, or the largest number of consumers that it can have.
   ONBEAT_CODE_IN_USE = -14,
   // The handle is in use by another thread, or by the callback that makes this call.
   ONBEAT_CODE_BUSY = -15,
@@ -78,19 +78,21 @@ typedef int32_t OnbeatCode;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// The policy for a consumer that is slower than the producer.
+// The policy of a channel for a consumer that is slower than the producer.
 enum OnbeatPolicy
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : uint32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-  // A consumer sees the newest complete value. Nobody waits.
+  // A consumer gets the newest complete value. Neither producer nor consumer waits for the
+  // other.
   ONBEAT_POLICY_LATEST = 0,
   // A new item replaces the oldest of `items` waiting items. Drops are counted.
   ONBEAT_POLICY_DROP_OLDEST = 1,
   // The producer waits while a consumer has not consumed `items` items. Nothing is lost.
   ONBEAT_POLICY_CREDIT = 2,
-  // The producer and each consumer exchange buffers of `items` items. Nothing is lost.
+  // The producer and each consumer have a buffer of `items` items each, and exchange full
+  // buffers for empty ones. Nothing is lost.
   ONBEAT_POLICY_SWAP = 3,
 };
 #ifndef __cplusplus
@@ -107,12 +109,13 @@ enum OnbeatOnDeath
   : uint32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-  // The other participants continue.
+  // After a participant's death, the other participants continue.
   ONBEAT_ON_DEATH_CONTINUE = 0,
-  // The producer waits until as many consumers as expected are attached again.
+  // After a consumer's death, the producer waits until as many consumers as expected are
+  // attached again.
   ONBEAT_ON_DEATH_PAUSE = 1,
-  // The other side gets an error: sending fails, and receiving fails once all items are
-  // received.
+  // After a participant's death, the other side gets an error. Sending fails. Receiving fails
+  // once all items are received.
   ONBEAT_ON_DEATH_FAIL = 2,
 };
 #ifndef __cplusplus
@@ -123,7 +126,7 @@ typedef uint32_t OnbeatOnDeath;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// The value that a task returns: whether the tasks that follow it run.
+// The value that a task returns. It says whether the tasks that follow this task run.
 enum OnbeatTaskResult
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : uint32_t
@@ -166,12 +169,13 @@ typedef struct OnbeatProducer OnbeatProducer;
 // A handle of tasks that run on one thread, in the order in which they were added.
 typedef struct OnbeatTasks OnbeatTasks;
 
-// The options that a channel is created with. Begin with onbeat_channel_options().
+// The options that a channel is created with. Call onbeat_channel_options() for defaults, then
+// change single fields.
 typedef struct OnbeatChannelOptions {
   // The policy for a slow consumer, as a number: a value of OnbeatPolicy.
   uint32_t policy;
-  // The number of items that the values of OnbeatPolicy call `items`. ONBEAT_POLICY_LATEST
-  // ignores it.
+  // The number `items` that the values of OnbeatPolicy describe. ONBEAT_POLICY_LATEST ignores
+  // it.
   size_t items;
   // Lets an idle consumer also get a buffer that is not full yet. Only ONBEAT_POLICY_SWAP uses
   // it.
@@ -189,8 +193,8 @@ typedef struct OnbeatChannelOptions {
   uint32_t on_death;
 } OnbeatChannelOptions;
 
-// A callback that writes a message in place. It must return, must not throw, and must not use the
-// handle of the call.
+// A callback that writes a message in place. It must return and must not throw. It must not use
+// the handle with which the application called onbeat.
 typedef void (*OnbeatFill)(void *context, uint8_t *bytes, size_t length);
 
 // The number, sending time and length of an item, as a consumer receives them.
@@ -203,12 +207,12 @@ typedef struct OnbeatItem {
   size_t bytes;
 } OnbeatItem;
 
-// A callback that reads an item in place. It must return, must not throw, and must not use the
-// handle of the call.
+// A callback that reads an item in place. It must return and must not throw. It must not use the
+// handle with which the application called onbeat.
 typedef void (*OnbeatTakeItem)(void *context, const uint8_t *bytes, const struct OnbeatItem *item);
 
-// A callback that reads a message or value in place. It must return, must not throw, and must not
-// use the handle of the call. `number` is 0 for a value.
+// A callback that reads a message or value in place. It must return and must not throw. It must
+// not use the handle with which the application called onbeat. `number` is 0 for a value.
 typedef void (*OnbeatTake)(void *context, uint64_t number, const uint8_t *bytes, size_t length);
 
 // The sizes of a link. Both ends must use the same sizes.
@@ -239,8 +243,8 @@ extern "C" {
 // Returns the present time in ns of CLOCK_MONOTONIC. A deadline is this value plus a time.
 uint64_t onbeat_now_ns(void);
 
-// Returns options for four consumers. One consumer is expected. ONBEAT_POLICY_LATEST ignores
-// `items`.
+// Returns options for a channel with at most four consumers, one of which is expected.
+// ONBEAT_POLICY_LATEST ignores `items`.
 struct OnbeatChannelOptions onbeat_channel_options(uint32_t policy,
                                                    size_t items,
                                                    size_t payload_bytes);
@@ -275,7 +279,7 @@ OnbeatCode onbeat_channel_new(const struct OnbeatChannelOptions *options,
 // The handle is null or open.
 OnbeatCode onbeat_channel_close(struct OnbeatChannel *channel);
 
-// Attaches the channel's producer. A channel has one at a time.
+// Attaches the channel's producer. A channel has at most one producer at a time.
 //
 // # Safety
 // `channel` is open, `producer` can be written. Null is refused.
@@ -480,8 +484,9 @@ OnbeatCode onbeat_key_close(struct OnbeatKey *key);
 OnbeatCode onbeat_end_shm(const char *name, bool listens, struct OnbeatEnd **end);
 
 // Creates one end of a link over TCP. It listens at this address ("0.0.0.0:7400"; with port 0 the
-// kernel chooses one), or connects to it. onbeat_end_in_clear() and onbeat_end_resume_within()
-// change its encryption and resumption. The key may be closed afterwards.
+// kernel chooses one), or connects to it. onbeat_end_in_clear() turns its encryption off.
+// onbeat_end_resume_within() sets how long it tries to resume a broken link. The key may be closed
+// afterwards.
 //
 // # Safety
 // `address` ends with 0, `key` is open, `end` can be written. Null is refused.
@@ -587,8 +592,8 @@ OnbeatCode onbeat_tasks_after(struct OnbeatTasks *tasks,
 // `tasks` is null (refused) or open.
 OnbeatCode onbeat_tasks_run(struct OnbeatTasks *tasks);
 
-// Ends onbeat_tasks_run(), now or as soon as it is called. May be called from any thread, a task
-// or a signal handler.
+// Ends onbeat_tasks_run(). If no thread is in onbeat_tasks_run(), its next call returns at once.
+// May be called from any thread, a task or a signal handler.
 //
 // # Safety
 // `tasks` is null (refused) or open.

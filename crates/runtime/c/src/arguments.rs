@@ -6,8 +6,8 @@ use std::ffi::{c_char, c_void, CStr};
 /// A deadline that never comes: the call waits without a limit.
 pub const ONBEAT_FOREVER: u64 = u64::MAX;
 
-/// A callback that writes a message in place. It must return, must not throw, and must not use the
-/// handle of the call.
+/// A callback that writes a message in place. It must return and must not throw. It must not use
+/// the handle with which the application called onbeat.
 pub type OnbeatFill =
     Option<unsafe extern "C" fn(context: *mut c_void, bytes: *mut u8, length: usize)>;
 

@@ -7,17 +7,19 @@ use onbeat_flow::{Channel, OnDeath, OpenError, Options, Policy};
 use onbeat_link::LinkError;
 use std::ffi::c_char;
 
-/// The policy for a consumer that is slower than the producer.
+/// The policy of a channel for a consumer that is slower than the producer.
 #[repr(u32)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnbeatPolicy {
-    /// A consumer sees the newest complete value. Nobody waits.
+    /// A consumer gets the newest complete value. Neither producer nor consumer waits for the
+    /// other.
     Latest = 0,
     /// A new item replaces the oldest of `items` waiting items. Drops are counted.
     DropOldest = 1,
     /// The producer waits while a consumer has not consumed `items` items. Nothing is lost.
     Credit = 2,
-    /// The producer and each consumer exchange buffers of `items` items. Nothing is lost.
+    /// The producer and each consumer have a buffer of `items` items each, and exchange full
+    /// buffers for empty ones. Nothing is lost.
     Swap = 3,
 }
 
@@ -25,23 +27,25 @@ pub enum OnbeatPolicy {
 #[repr(u32)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnbeatOnDeath {
-    /// The other participants continue.
+    /// After a participant's death, the other participants continue.
     Continue = 0,
-    /// The producer waits until as many consumers as expected are attached again.
+    /// After a consumer's death, the producer waits until as many consumers as expected are
+    /// attached again.
     Pause = 1,
-    /// The other side gets an error: sending fails, and receiving fails once all items are
-    /// received.
+    /// After a participant's death, the other side gets an error. Sending fails. Receiving fails
+    /// once all items are received.
     Fail = 2,
 }
 
-/// The options that a channel is created with. Begin with onbeat_channel_options().
+/// The options that a channel is created with. Call onbeat_channel_options() for defaults, then
+/// change single fields.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct OnbeatChannelOptions {
     /// The policy for a slow consumer, as a number: a value of OnbeatPolicy.
     pub policy: u32,
-    /// The number of items that the values of OnbeatPolicy call `items`. ONBEAT_POLICY_LATEST
-    /// ignores it.
+    /// The number `items` that the values of OnbeatPolicy describe. ONBEAT_POLICY_LATEST ignores
+    /// it.
     pub items: usize,
     /// Lets an idle consumer also get a buffer that is not full yet. Only ONBEAT_POLICY_SWAP uses
     /// it.
@@ -59,8 +63,8 @@ pub struct OnbeatChannelOptions {
     pub on_death: u32,
 }
 
-/// Returns options for four consumers. One consumer is expected. ONBEAT_POLICY_LATEST ignores
-/// `items`.
+/// Returns options for a channel with at most four consumers, one of which is expected.
+/// ONBEAT_POLICY_LATEST ignores `items`.
 #[no_mangle]
 pub extern "C" fn onbeat_channel_options(
     policy: u32,
@@ -93,7 +97,7 @@ impl OnbeatChannelOptions {
                 flush,
             },
             other => {
-                let text = format!("policy {other} is not a value of OnbeatPolicy");
+                let text = format!("policy {other} is not a value of OnbeatPolicy. Give 0 to 3.");
                 return Err(Failure::new(OnbeatCode::Argument, text));
             }
         })
@@ -105,7 +109,8 @@ impl OnbeatChannelOptions {
             d if d == OnbeatOnDeath::Pause as u32 => OnDeath::Pause,
             d if d == OnbeatOnDeath::Fail as u32 => OnDeath::Fail,
             other => {
-                let text = format!("on_death {other} is not a value of OnbeatOnDeath");
+                let text =
+                    format!("on_death {other} is not a value of OnbeatOnDeath. Give 0 to 2.");
                 return Err(Failure::new(OnbeatCode::Argument, text));
             }
         })

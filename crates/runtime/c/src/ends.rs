@@ -49,8 +49,8 @@ impl OnbeatItem {
     }
 }
 
-/// A callback that reads an item in place. It must return, must not throw, and must not use the
-/// handle of the call.
+/// A callback that reads an item in place. It must return and must not throw. It must not use the
+/// handle with which the application called onbeat.
 pub type OnbeatTakeItem =
     Option<unsafe extern "C" fn(context: *mut c_void, bytes: *const u8, item: *const OnbeatItem)>;
 
@@ -74,7 +74,7 @@ fn send_failure(reason: SendError) -> Failure {
     .into()
 }
 
-/// Attaches the channel's producer. A channel has one at a time.
+/// Attaches the channel's producer. A channel has at most one producer at a time.
 ///
 /// # Safety
 /// `channel` is open, `producer` can be written. Null is refused.

@@ -25,11 +25,12 @@ pub enum OnbeatCode {
     NoCredit = -5,
     /// The other side has closed, and everything that it had sent was received.
     Closed = -6,
-    /// The other side died or can no longer be reached.
+    /// The process at the other side died, or the other side can no longer be reached.
     Gone = -7,
     /// The peer has the key, but has sent data that breaks the protocol.
     Protocol = -8,
-    /// One end rejects the other: key, version, sizes or options differ, or it already has a peer.
+    /// One end rejects the other: key, version, sizes or options differ, or one of them already has
+    /// a peer.
     Refused = -9,
     /// No peer came before the deadline.
     NoPeer = -10,
@@ -39,8 +40,7 @@ pub enum OnbeatCode {
     NotThere = -12,
     /// The channel with this name has other options than the caller's.
     Mismatch = -13,
-    /// All places of the channel are taken. A channel has one producer and a limited number of
-    /// consumers.
+    /// The channel already has a producer, or the largest number of consumers that it can have.
     InUse = -14,
     /// The handle is in use by another thread, or by the callback that makes this call.
     Busy = -15,
@@ -148,7 +148,7 @@ pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 struct Last {
     code: OnbeatCode,
     text: Option<Cow<'static, str>>,
-    /// The error text to which the C caller last got a pointer. It is kept so that the pointer
+    /// The error text whose address the C caller got last. It is stored here so that the address
     /// stays valid.
     shown: Option<CString>,
 }

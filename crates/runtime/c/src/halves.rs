@@ -50,8 +50,8 @@ impl OnbeatIncoming {
     }
 }
 
-/// A callback that reads a message or value in place. It must return, must not throw, and must not
-/// use the handle of the call. `number` is 0 for a value.
+/// A callback that reads a message or value in place. It must return and must not throw. It must
+/// not use the handle with which the application called onbeat. `number` is 0 for a value.
 pub type OnbeatTake = Option<
     unsafe extern "C" fn(context: *mut c_void, number: u64, bytes: *const u8, length: usize),
 >;

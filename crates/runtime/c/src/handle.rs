@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 const FREE: u8 = 0;
 const IN_USE: u8 = 1;
-/// The state of a handle after a panic, which may have left the handle's value inconsistent.
+/// The state of a handle after a panic. The panic may have left the value inconsistent.
 const SPOILT: u8 = 2;
 
 #[derive(Debug)]
@@ -108,7 +108,7 @@ pub(crate) unsafe fn using<O: Opaque, R>(
     call(unsafe { &mut *handle.value.get() })
 }
 
-/// Takes a handle back and drops it. Null is allowed, as for `free`.
+/// Takes a handle back and drops it. Null is allowed.
 ///
 /// # Safety
 /// The rules of [`using`] apply.

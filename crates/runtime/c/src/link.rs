@@ -101,8 +101,9 @@ pub unsafe extern "C" fn onbeat_end_shm(
 }
 
 /// Creates one end of a link over TCP. It listens at this address ("0.0.0.0:7400"; with port 0 the
-/// kernel chooses one), or connects to it. onbeat_end_in_clear() and onbeat_end_resume_within()
-/// change its encryption and resumption. The key may be closed afterwards.
+/// kernel chooses one), or connects to it. onbeat_end_in_clear() turns its encryption off.
+/// onbeat_end_resume_within() sets how long it tries to resume a broken link. The key may be closed
+/// afterwards.
 ///
 /// # Safety
 /// `address` ends with 0, `key` is open, `end` can be written. Null is refused.
@@ -138,7 +139,7 @@ pub unsafe extern "C" fn onbeat_end_tcp(
 impl Transport {
     fn set_tcp_option(&mut self, set: impl FnOnce(Tcp) -> Tcp) -> Outcome<OnbeatCode> {
         let Transport::Tcp(place) = self else {
-            let text = "only an end over TCP has this option";
+            let text = "only an end over TCP has this option. Make the end with onbeat_end_tcp().";
             return Err(Failure::plain(OnbeatCode::Argument, text));
         };
         let tcp = place.take().ok_or(OnbeatCode::Panic)?;
@@ -195,7 +196,8 @@ pub unsafe extern "C" fn onbeat_end_address(
     guarded(|| unsafe {
         using(end, |transport| {
             let Transport::Tcp(Some(tcp)) = transport else {
-                let text = "only an end over TCP has an address";
+                let text =
+                    "only an end over TCP has an address. Make the end with onbeat_end_tcp().";
                 return Err(Failure::plain(OnbeatCode::Argument, text));
             };
             let address = format!("{}\0", tcp.address());

@@ -13,7 +13,7 @@ use std::ffi::{c_char, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-/// The value that a task returns: whether the tasks that follow it run.
+/// The value that a task returns. It says whether the tasks that follow this task run.
 #[repr(u32)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnbeatTaskResult {
@@ -41,7 +41,7 @@ struct Context(*mut c_void);
 unsafe impl Send for Context {}
 
 impl Context {
-    /// Returns the pointer. Because this is a method, closures capture the whole struct and not the
+    /// Returns the pointer. A closure that calls this method captures the whole struct, not the
     /// bare pointer.
     fn pointer(self) -> *mut c_void {
         self.0
@@ -273,8 +273,8 @@ pub unsafe extern "C" fn onbeat_tasks_run(tasks: *mut OnbeatTasks) -> OnbeatCode
     })
 }
 
-/// Ends onbeat_tasks_run(), now or as soon as it is called. May be called from any thread, a task
-/// or a signal handler.
+/// Ends onbeat_tasks_run(). If no thread is in onbeat_tasks_run(), its next call returns at once.
+/// May be called from any thread, a task or a signal handler.
 ///
 /// # Safety
 /// `tasks` is null (refused) or open.

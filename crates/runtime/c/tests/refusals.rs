@@ -167,9 +167,15 @@ fn impossible_numbers_in_options_are_refused() {
         last()
     };
     let policy = try_one(&|o| o.policy = 4, &mut channel);
-    assert_eq!(policy, "policy 4 is not a value of OnbeatPolicy");
+    assert_eq!(
+        policy,
+        "policy 4 is not a value of OnbeatPolicy. Give 0 to 3."
+    );
     let death = try_one(&|o| o.on_death = 9, &mut channel);
-    assert_eq!(death, "on_death 9 is not a value of OnbeatOnDeath");
+    assert_eq!(
+        death,
+        "on_death 9 is not a value of OnbeatOnDeath. Give 0 to 2."
+    );
     try_one(&|o| o.consumers = 65, &mut channel);
     try_one(&|o| o.payload_bytes = usize::MAX, &mut channel);
     try_one(&|o| o.items = 0, &mut channel);

@@ -31,7 +31,6 @@ const TASKS: [(&str, u64, &[usize]); 5] = [
 struct Truth {
     starts_ns: Vec<AtomicU64>,
     cpu_ns: [Mutex<Vec<u64>>; TASKS.len()],
-    /// The time from the start of the lidar's execution to the end of the last task's execution.
     latency_ns: Mutex<Vec<u64>>,
 }
 

@@ -90,7 +90,6 @@ pub(crate) fn keep_note() {
     std::hint::black_box(&NOTE);
 }
 
-/// The largest length of a name in the recorder's records.
 const NAME_BYTES: usize = 200;
 
 pub(crate) fn c_string(name: &str) -> CString {

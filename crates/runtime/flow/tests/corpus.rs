@@ -3,7 +3,7 @@
 mod checks;
 
 #[test]
-fn the_corpus_of_channel_programs_passes() {
+fn every_channel_program_of_the_corpus_passes_its_checks() {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fuzz/corpus/channel");
     let mut programs = 0;
     for entry in std::fs::read_dir(dir).expect("the corpus") {

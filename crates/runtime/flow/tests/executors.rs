@@ -50,7 +50,8 @@ fn hang_deadline() -> Option<u64> {
     Some(now_ns() + 60_000_000_000)
 }
 
-/// The starts (`true`) and ends (`false`) of executions in order, with the task's number.
+/// The starts (`true`) and ends (`false`) of executions in the order of time, each with the number
+/// of its task.
 type Log = Arc<Mutex<Vec<(usize, bool)>>>;
 
 #[derive(Debug, Clone)]

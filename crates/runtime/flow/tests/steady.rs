@@ -83,8 +83,8 @@ fn conditional() -> (Chain<(Consumer, u64)>, Producer) {
     (chain, producer)
 }
 
-/// Sends items: even ones run the task at once, odd ones run it by the time-out of 1 ns in the next
-/// step.
+/// Sends items and runs a step for each. An even item activates the task at once. An odd item
+/// activates the task in the next step, by the time-out of 1 ns.
 fn work_by_contents(
     (chain, producer): &mut (Chain<(Consumer, u64)>, Producer),
     rounds: u64,
@@ -189,8 +189,8 @@ fn source(options: TaskOptions, rounds: u64, hooks: Hooks) -> Task<u64> {
     Task::new("0", options, rounds, run).feed(0, |left| u32::from(*left > 0))
 }
 
-/// Starts ten tasks, each after the one before, as a graph or by priority. Assigns the tasks to the
-/// threads in turn. Each thread's allocations count from its first execution on.
+/// Starts a chain of ten tasks, on the executor of graphs or the executor by priority. Assigns the
+/// tasks to the threads in turn. Each thread's allocations count from its first execution on.
 fn executor(by_priority: bool, threads: usize, rounds: u64, hooks: Hooks) -> (Running, TaskId) {
     let options = (0..threads).map(|t| ThreadOptions::new(&t.to_string()));
     let options: Vec<_> = options.collect();

@@ -32,7 +32,7 @@ const LEAST_RUNS: usize = 10;
 /// The first word of a message that the receiver sends back in the same size.
 const ECHO: u64 = 1;
 const TAKE: u64 = 2;
-/// The first word of a message that the receiver answers with [`LEAST_BYTES`] once it has received
+/// The first word of a message that the receiver answers with [`LEAST_BYTES`] after it has received
 /// all earlier messages.
 const CONFIRM: u64 = 3;
 
@@ -55,8 +55,8 @@ pub struct Amount {
     /// The largest number of round trips for each message size. Also the largest number of one-way
     /// messages by which the rate of that size is measured.
     pub runs: usize,
-    /// The longest time for measuring the round trips of one size, and again for measuring the rate
-    /// of that size. At least ten round trips and ten one-way messages are always measured.
+    /// The time limit for the round trips of one message size, and the time limit for the rate of
+    /// that size. At least ten round trips and ten one-way messages are always measured.
     pub time: Duration,
 }
 
@@ -81,8 +81,8 @@ impl Measured {
         self.messages as f64 * self.bytes as f64 * 1e9 / self.one_way_ns.max(1) as f64
     }
 
-    /// Returns a quantile (0 to 1) of the round trips, in ns. Returns `None` if no measured round
-    /// trip lies beyond the quantile.
+    /// Returns a quantile (0 to 1) of the round-trip times, in ns. Returns `None` if there are too
+    /// few round trips for this quantile: no measured one takes longer.
     pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
         let count = self.round_trips_ns.len();
         let rank = (quantile * count as f64).ceil() as usize;
@@ -196,7 +196,7 @@ fn send(out: &mut dyn Outgoing, word: u64, bytes: usize) -> Result<(), SendError
 
 /// Serves one series: waits for a request without a time limit, and answers its messages.
 /// `backend(None)` makes the end that receives the request. `backend(Some(series))` makes the end
-/// for the messages. `serve` calls `began` once it knows the series.
+/// for the messages. `serve` calls `began` when it knows the series.
 ///
 /// # Errors
 /// The other end did not connect again, left early, or is another program. The caller may serve the
@@ -237,7 +237,7 @@ pub fn serve(
 /// round trips or messages of the current size.
 ///
 /// # Errors
-/// The other end does not serve, or it left.
+/// Fails if the other end does not serve, or has closed the link.
 pub fn measure(
     backend: &mut dyn FnMut(Option<Series>) -> Result<Box<dyn Backend>, SetupError>,
     series: Series,

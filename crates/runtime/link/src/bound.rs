@@ -53,33 +53,36 @@
 
 use thiserror::Error;
 
-/// The network interface through which all channels of an analysis send.
+/// The network interface through which all channels of an analysis send. Messages leave in chunks.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Port {
     pub bits_per_second: u64,
-    /// The size of a chunk's content, in bytes.
+    /// The largest number of content bytes in a chunk. Each message is sent in chunks.
     pub chunk_bytes: usize,
-    /// The window: the most bytes that may be written and have not left yet, counted as on the
-    /// wire. One chunk is always allowed.
+    /// The window, in bytes on the wire: the limit for chunks that were written and have not left
+    /// the host yet. If a chunk is larger than the window, one chunk is allowed.
     pub window_bytes: usize,
     /// The bytes that each chunk needs on the wire besides its content: the headers of all layers.
     pub overhead_bytes: usize,
-    /// The time from when a message's last byte leaves until it is in the receiver's kernel.
+    /// The time from the departure of a message's last byte until this byte is in the receiver's
+    /// kernel.
     pub way_ns: u64,
-    /// The time for which other writers wait for the most urgent one if it could send and does not
-    /// ([`Settings::patience`](crate::port::Settings::patience)).
+    /// The time for which other writers wait for the most urgent writer while it could send and
+    /// does not ([`Settings::patience`](crate::port::Settings::patience)).
     pub patience_ns: u64,
 }
 
 /// An assumption about how long the threads of links wait for their CPUs, on both hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cpu {
-    /// The longest usual time of one step of a thread, from the step's cause until it is done.
+    /// The longest usual time of one step of a thread. The time begins with the event that makes
+    /// the step necessary, and ends when the step is done.
     pub wake_ns: u64,
     /// The longest total time, over one busy period of the port, during which steps are late by
-    /// more than `wake_ns`. A busy period ends when a message is taken. It begins when that message
-    /// is pushed, or earlier if the port was busy with messages that are at least as urgent.
+    /// more than `wake_ns`. A busy period ends when the receiver's application takes a message. It
+    /// begins when the sender's application hands this message over, or earlier if the port was
+    /// busy with messages that are at least as urgent.
     pub stall_ns: u64,
 }
 
@@ -93,8 +96,8 @@ impl Cpu {
 }
 
 impl Default for Cpu {
-    /// Returns the assumption for threads with a real-time priority on a machine that they do not
-    /// fill: 0.1 ms for each step, and stalls of 1 ms.
+    /// Returns the assumption for threads with a real-time priority on a machine with spare CPU
+    /// time: 0.1 ms for each step, and stalls of 1 ms.
     fn default() -> Cpu {
         Cpu {
             wake_ns: 100_000,
@@ -106,11 +109,11 @@ impl Default for Cpu {
 /// The longest latency of a channel's messages, in its two parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bound {
-    /// The part of the latency that the wire and the protocol cause: the latency if no step of a
-    /// thread took time.
+    /// The part of the latency that the wire and the protocol cause. It is the latency if threads
+    /// take no time.
     pub wire_ns: u64,
-    /// The part of the latency that the CPUs cause: the time that the assumed steps and stalls of
-    /// threads add.
+    /// The part of the latency that the CPUs cause. It is the time that steps and stalls of threads
+    /// add.
     pub cpu_ns: u64,
 }
 
@@ -131,7 +134,8 @@ pub struct Load {
     pub bytes: usize,
     /// The shortest time between two messages.
     pub period_ns: u64,
-    /// The longest time by which a message may come later than its period, in ns.
+    /// The jitter: the longest time by which a message may come later than its period requires, in
+    /// ns.
     pub jitter_ns: u64,
 }
 
@@ -139,9 +143,9 @@ pub struct Load {
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum NoBound {
-    #[error("channels of priority {priority} and above use {percent} % of the port. This includes idle times if the window is smaller than a round trip. Send less, or enlarge the window.")]
+    #[error("channels of priority {priority} and above use {percent} % of the port. This includes idle times of the wire if the window is smaller than a round trip. Send less, or enlarge the window.")]
     Overload { priority: u8, percent: u64 },
-    #[error("channels of priority {priority} and above use {percent} % of the port with the assumed time of steps. Send less often, or assume shorter steps.")]
+    #[error("channels of priority {priority} and above use {percent} % of the port if steps take as long as assumed. Send less often, or assume shorter steps.")]
     Steps { priority: u8, percent: u64 },
     #[error("steps may take as long as the port's patience of {} us, so less urgent channels may go first again and again. Assume shorter steps, or set a longer patience.", patience_ns / 1000)]
     Patience { patience_ns: u64 },
@@ -296,9 +300,10 @@ impl Port {
         Ok(u64::try_from(longest + after).unwrap_or(u64::MAX))
     }
 
-    /// Returns how long the first chunk of a complete message can wait for chunks that were granted
-    /// before (step 1 of the derivation in the module's documentation). `largest` is the size of
-    /// the largest message that goes first, or of the message itself.
+    /// Returns the longest time for which the first chunk of a complete message waits for chunks
+    /// that the port granted before (step 1 of the derivation in the module's documentation).
+    /// `below_bytes` counts one message of each less urgent channel, as on the wire. `largest` is
+    /// the size of the largest message that leaves first, or of the message itself.
     fn start_ns(&self, below_bytes: u128, largest: usize, times: &Times) -> u128 {
         let window = below_bytes.min(self.usable_window_bytes());
         let first = (self.chunk_bytes + largest + 2 * self.overhead_bytes) as u128;
@@ -308,8 +313,8 @@ impl Port {
         2 * times.wake + self.wire_ns(window).max(until_room)
     }
 
-    /// Returns the largest number of times in a busy period that other writers overtake the most
-    /// urgent one because it stalls.
+    /// Returns the largest number of times in one busy period that other writers overtake the most
+    /// urgent writer. They do so when its thread does not get a CPU in time.
     fn most_passed_over(&self, cpu: &Cpu) -> Result<u64, NoBound> {
         let patience_ns = self.patience_ns;
         let least_stall_ns = patience_ns.checked_sub(cpu.wake_ns);
@@ -322,8 +327,8 @@ impl Port {
 struct Times {
     wake: u128,
     long_turn: u128,
-    /// The longest time for which the wire is idle before each chunk.
+    /// The longest time for which the wire is idle before each chunk of a message.
     between_chunks: u128,
-    /// The longest time for which the wire is idle because of one message.
+    /// The longest time for which the wire is idle once per message.
     of_message: u128,
 }

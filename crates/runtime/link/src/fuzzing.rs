@@ -3,8 +3,8 @@
 use crate::auto::Offer;
 use crate::verbs_wire::Record;
 
-/// Checks that a record or an offer in these bytes is written back unchanged. Returns `true` also
-/// if the bytes contain neither.
+/// Checks that parsing and writing do not change the bytes of a record or an offer. Returns `true`
+/// also if the bytes are neither.
 pub fn records(bytes: &[u8]) -> bool {
     Record::parse(bytes).is_none_or(|record| record.bytes() == bytes)
         && Offer::parse(bytes).is_none_or(|offer| offer.bytes() == bytes)

@@ -21,7 +21,8 @@ impl Counter {
     }
 }
 
-/// Encrypts a record and sends it. `at` counts the records of this direction.
+/// Encrypts a record and sends it. `at` is the number of records that were sent in this direction
+/// before.
 ///
 /// # Errors
 /// The connection is broken, or the record is too long.
@@ -39,8 +40,8 @@ pub(crate) fn send(
     to.write_all(&sealed[..2 + length])
 }
 
-/// Receives a record, decrypts it, and passes its bytes to `parse`. `at` counts the records of this
-/// direction.
+/// Receives a record, decrypts it, and passes its bytes to `parse`. `at` is the number of records
+/// that were received in this direction before.
 ///
 /// # Errors
 /// The connection is broken, or (`InvalidData`) the bytes are not a record of the peer.

@@ -7,15 +7,15 @@
 use crate::bound::Cpu;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A step on the way of a message. A thread of one end takes it. Only [`Step::Wire`] happens
-/// between the ends.
+/// A step on the way of a message. A thread of one of the two ends takes each step, except
+/// [`Step::Wire`], which happens between the ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Step {
     /// The sender's application hands a complete message over.
     Push,
-    /// A writer of the sender posts a chunk, as soon as the chunk is the most urgent one and the
-    /// window has room for it.
+    /// A writer of the sender posts a chunk. The step begins when the chunk is the most urgent one
+    /// and the window has room for it.
     Post,
     /// A thread of the sender notices an acknowledgement that the kernel has received.
     Hear,
@@ -24,7 +24,7 @@ pub enum Step {
     /// The receiver's application takes a complete message for which it waits.
     Take,
     /// A chunk is acknowledged later than the port's rate and the shortest round trip allow. The
-    /// wire was slower, or the kernel of a host, or the receiver's answer was late.
+    /// wire, the kernel of a host or the receiver's answer was late.
     Wire,
 }
 
@@ -60,7 +60,6 @@ const FIRST_CLASS_BITS: u32 = 14;
 pub(crate) const WORST: usize = 16;
 pub(crate) const RECENT: usize = 256;
 
-/// The positions of the words of a status page that contain its steps.
 #[derive(Debug, Clone, Copy)]
 #[repr(usize)]
 pub(crate) enum Place {
@@ -75,7 +74,8 @@ pub(crate) enum Place {
 #[allow(missing_docs)]
 pub struct Stall {
     pub step: Step,
-    /// The time from the step's cause until it was done, in ns; at most 2 s.
+    /// The time from the event that made the step necessary until the step was done, in ns; at most
+    /// 2 s.
     pub took_ns: u64,
     /// The time at which the step was done, in ns of CLOCK_MONOTONIC, up to 4 us too early. It
     /// wraps when the link is 52 days old.
@@ -86,7 +86,7 @@ pub struct Stall {
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Steps {
-    /// The number of steps in each class of times, for each step of [`Step::ALL`].
+    /// For each step of [`Step::ALL`]: the number of steps in each class of durations.
     pub histogram: [[u64; CLASSES]; STEPS],
     pub stalls: u64,
     /// The longest stalls, the longest first.
@@ -95,8 +95,8 @@ pub struct Steps {
     pub recent: Vec<Stall>,
 }
 
-/// Returns the time in ns that the steps in this class of a histogram stay below. The last class
-/// also has all longer steps.
+/// Returns the upper limit of the durations in this class of a histogram, in ns. The last class
+/// also contains all longer durations.
 pub fn class_ends_ns(class: usize) -> u64 {
     1 << (FIRST_CLASS_BITS as usize + class.min(CLASSES - 1))
 }
@@ -144,7 +144,6 @@ pub(crate) fn parse(at: impl Fn(usize) -> u64, begun_ns: u64) -> Steps {
     }
 }
 
-/// The words of a status page that count the steps of an end's threads.
 pub(crate) trait StepWords: Send + Sync {
     fn word(&self, index: usize) -> &AtomicU64;
 

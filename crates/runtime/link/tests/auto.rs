@@ -65,7 +65,7 @@ fn ends_on_one_host_choose_shared_memory() {
 }
 
 #[test]
-fn a_fallback_is_reported_or_refused_at_both_ends() {
+fn a_fallback_to_a_slower_backend_is_reported_or_refused_at_both_ends() {
     let own = || Memory::Given(vec![0; SIZES.memory_bytes().unwrap()].into_boxed_slice());
     let [first, second] = on_one_host(OnFallBack::Say, OnFallBack::Accept);
     let linked = link(&first, &second, own());

@@ -20,14 +20,14 @@ impl Chance<'_> {
 enum Event {
     /// A channel's application has handed over a message that was complete at this time.
     Pushed(usize, u64),
-    /// Other channels may go before the most urgent channel if it has not asked for a chunk since
-    /// this time.
+    /// The most urgent channel has not asked for a chunk since this time, so other channels may go
+    /// first.
     Passed(usize, u64),
     /// A channel's writer asks for a chunk, and writes the chunk if it is granted.
     Asks(usize),
     Writes(usize),
     Left,
-    /// The sender has heard that the peer has a chunk of so many bytes on the wire.
+    /// The sender has learned that the peer has received a chunk of this many bytes on the wire.
     Freed(usize),
     /// A message that was complete at this time is taken.
     Taken(usize, u64),
@@ -96,8 +96,6 @@ impl World<'_> {
         left.min(self.port.chunk_bytes) + self.port.overhead_bytes
     }
 
-    /// Returns the channel that goes first: the most urgent one, and of equally urgent ones the one
-    /// whose message was handed over first.
     fn first(&self) -> Option<usize> {
         let waits = |c: &usize| !self.channels[*c].waiting.is_empty();
         let waits = (0..self.loads.len()).filter(waits);

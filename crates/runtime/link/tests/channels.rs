@@ -228,7 +228,7 @@ fn nothing_is_sent_before_the_other_host_has_all_expected_consumers() {
 }
 
 #[test]
-fn payloads_have_any_size_up_to_the_limit_and_the_next_producer_goes_on() {
+fn payloads_have_any_size_up_to_the_limit_and_a_new_producer_continues_the_numbers() {
     let most = 3 << 20;
     for wire in WIRES {
         let hosts = hosts(wire);

@@ -269,7 +269,7 @@ fn a_port_refuses_settings_that_are_impossible_or_differ_from_its_own() {
 }
 
 #[test]
-fn the_window_takes_no_longer_than_the_allowed_blocking() {
+fn a_full_window_leaves_the_wire_within_the_allowed_blocking_time() {
     for rate in [100_000_000, 1_000_000_000, 10_000_000_000] {
         for us in [300, 1000, 3000] {
             let settings = Settings::of_rate(rate).blocking(Duration::from_micros(us));
@@ -425,8 +425,6 @@ fn taken() -> SocketAddr {
     address
 }
 
-/// Kills or stops a more urgent process at random points. Checks that the less urgent sender goes
-/// on each time.
 fn less_urgent_sender_goes_on_beside_a_process_that(stops: bool) {
     let name = fresh_name();
     let port = Port::shared(&name, settings()).unwrap();

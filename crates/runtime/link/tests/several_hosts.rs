@@ -172,8 +172,6 @@ fn start(consumers: usize, address: SocketAddr) -> Child {
         .unwrap()
 }
 
-/// Kills one of two receiving hosts, and checks that the other one gets all items. The killed host
-/// has `consumers` consumers.
 fn outlives_a_host(consumers: usize) {
     let (links, [near, far]) = sending();
     let (host, mut child) = (receiving(near), start(consumers, far));
@@ -257,7 +255,7 @@ fn lost_items_are_counted_exactly_at_both_hosts() {
 }
 
 #[test]
-fn only_a_sending_host_between_machines_reaches_several_hosts() {
+fn only_a_sending_host_with_links_between_machines_can_have_several_receivers() {
     let refusals = [
         Links::sending("shm://c").unwrap().and_to("shm://d"),
         Links::receiving("shm://c").unwrap().and_over(listener().1),

@@ -71,7 +71,7 @@ fn items_within_a_process_arrive_once_and_in_order() {
 }
 
 #[test]
-fn items_across_mappings_arrive_once_and_in_order() {
+fn items_between_two_mappings_of_a_channel_arrive_once_and_in_order() {
     all(&onbeat_link::Machine::new(&format!(
         "soak-{}",
         std::process::id()

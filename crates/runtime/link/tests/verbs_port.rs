@@ -78,7 +78,7 @@ fn messages_arrive_once_and_in_order_in_chunks() {
 }
 
 #[test]
-fn ends_with_different_or_too_many_chunks_are_refused() {
+fn different_chunk_sizes_and_too_many_chunks_are_refused() {
     let [first, second] = places();
     let listening = first.within(|| Verbs::listen(SocketAddr::new(first.address, 0), key()));
     let listening = listening.unwrap().on_port(&port(), 1);
@@ -238,7 +238,8 @@ fn order_on(tap: &OwnedFd, over: &AtomicBool) -> Vec<u64> {
 }
 
 /// Lets three tasks send four messages in turns, each in its own thread by its own link (thesis,
-/// Figure 5.13). Returns the percentage of messages in their place on the wire.
+/// Figure 5.13). Returns the percentage of messages that have their expected place in the order on
+/// the wire.
 fn in_place(port: Option<&Port>, bytes: usize) -> f64 {
     const TASKS: usize = 3;
     const TURN: usize = 4;

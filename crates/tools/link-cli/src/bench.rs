@@ -43,13 +43,13 @@ pub struct Args {
     /// Message sizes to measure
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = parse_size, conflicts_with = "listen", default_value = "1K,8K,64K,256K,1M,4M,16M,32M")]
     pub sizes: Vec<u64>,
-    /// Most round trips per size, and most messages for its rate
+    /// Largest number of round trips per size, and of messages that measure its rate
     #[arg(long, value_name = "N", conflicts_with = "listen", default_value_t = 150, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub runs: u32,
-    /// Most time for the round trips of a size, and for its rate; at least ten runs are made
+    /// Longest time for the round trips of a size, and for its rate; at least ten runs are made
     #[arg(long, value_name = "TIME", conflicts_with = "listen", default_value = "2s", value_parser = parse_duration)]
     pub time: Duration,
-    /// Most messages on their way in each direction
+    /// Largest number of messages on their way in each direction
     #[arg(long, value_name = "N", conflicts_with = "listen", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub credits: u32,
     /// Over TCP, measure only encrypted (sealed) or only unencrypted (clear) [default: both]

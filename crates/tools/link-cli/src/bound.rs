@@ -66,7 +66,7 @@ pub struct Args {
 /// The options that describe a port. Where an option is missing, the file's value counts.
 #[derive(clap::Args)]
 struct PortArgs {
-    /// Bytes of a chunk [default: so that two chunks take 1 ms at that rate]
+    /// Content bytes of a chunk [default: so that two chunks take 1 ms at that rate]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     chunk: Option<u64>,
     /// Bytes that may be sent and not yet acknowledged [default: two chunks]
@@ -79,10 +79,10 @@ struct PortArgs {
     /// 0]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     way: Option<Duration>,
-    /// Longest usual time of a thread's step, from its cause until it is done [default: 100us]
+    /// Longest usual time of one step of a thread, from the event that causes it [default: 100us]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     wake: Option<Duration>,
-    /// Longest total time beyond --wake until a message is taken [default: 1ms]
+    /// Longest total time by which steps exceed --wake until a message is taken [default: 1ms]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     stall: Option<Duration>,
     /// The channels are not encrypted: fewer bytes on the wire
@@ -239,12 +239,11 @@ impl Description {
         Ok((self.planned(self.rate.ok_or_else(none)?), None))
     }
 
-    /// Returns the model of a running port. Fails if the description contradicts the port.
     fn as_running(&self, rates: &Rates, stats: &PortStats) -> Result<Port, CliError> {
         let Rates { name, given, .. } = rates;
         let differs = |what: &str, said: u64, is: u64| {
             CliError::Failed(format!(
-                "port '{name}' has a {what} of {is}, but you gave {said}. Leave that out, or leave out --port."
+                "port '{name}' has a {what} of {is}, but you gave {said}. Leave that value out, or leave out --port."
             ))
         };
         let settings = stats.settings;
@@ -356,7 +355,7 @@ impl Rates {
                     megabits(measured)
                 ),
                 format!(
-                    "  the bounds hold for {}, an eighth less than measured.",
+                    "  the bounds hold for {}, which is an eighth less than measured.",
                     megabits(used)
                 ),
             ],
@@ -372,9 +371,9 @@ impl Rates {
 fn assumptions(port: &Port, cpu: &Cpu, rates: Option<&Rates>) -> Vec<String> {
     let time = |ns: u64| duration(ns as f64);
     let rate = match rates {
-        None => "the wire has this rate; a port can measure it (--port)".into(),
+        None => "the wire has the given rate; a running port can measure it (--port)".into(),
         Some(rates) if rates.measured.is_some() => String::from(
-            "the wire keeps this rate; after a drop, chunks are too large until the port has measured it",
+            "the wire keeps its measured rate; a drop makes chunks too large until the port measures it",
         ),
         Some(_) => "the wire has the rate that the port was given".into(),
     };
@@ -387,14 +386,14 @@ fn assumptions(port: &Port, cpu: &Cpu, rates: Option<&Rates>) -> Vec<String> {
             .into(),
         "no channel sends more messages, or larger ones, than stated here".into(),
         format!(
-            "a step of a thread takes at most {}, from its cause until it is done (--wake)",
+            "a step of a thread ends at most {} after the event that causes it (--wake)",
             time(cpu.wake_ns)
         ),
         format!(
-            "the time by which steps take longer adds up to at most {} until a message is taken (--stall)",
+            "steps exceed this time by at most {} in total until a message is taken (--stall)",
             time(cpu.stall_ns)
         ),
-        "no packet is lost, and TCP has left its slow start; else a message can exceed every bound"
+        "no packet is lost, and TCP has left slow start; otherwise a message can exceed its bound"
             .into(),
         match port.way_ns {
             0 => "the way to the receiver's kernel takes no time (--way)".into(),

@@ -8,7 +8,7 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
     pub slots: Vec<Slot>,
-    /// The slots that applied before the change. They equal `slots` if nothing could move.
+    /// The slots before the change. They equal the new slots if nothing could move.
     pub before: Vec<Slot>,
     pub reason: Reason,
 }
@@ -37,7 +37,7 @@ pub enum Reason {
     /// The longest of the last executions has changed, so the last slot should begin at another
     /// time.
     Longest {
-        /// The time at which the last slot should begin, in ns.
+        /// The time at which the last slot should begin, in ns from the start of a cycle.
         wanted_ns: u64,
         /// Whether `wanted_ns` follows from the plan's miss rate. If not, it follows from the
         /// longest execution.
@@ -104,7 +104,7 @@ impl fmt::Display for Reason {
                 by_miss_rate,
             } => {
                 let of = match by_miss_rate {
-                    true => "the limit for the miss rate",
+                    true => "the latency limit for the miss rate",
                     false => "the longest of the last executions, plus its buffer,",
                 };
                 write!(f, "{of} is {}", ms(wanted_ns))

@@ -72,8 +72,9 @@ impl Window {
         self.values.iter().copied().max().unwrap_or(0)
     }
 
-    /// Returns the difference between the longest and the shortest of the recent executions. If
-    /// there are few of them, the result is at least the range of the previous load.
+    /// Returns the difference between the longest and the shortest time of the recent executions.
+    /// If only few executions are recent, the result is at least this difference under the previous
+    /// load.
     pub(super) fn range(&self) -> u64 {
         let recent = self.recent();
         let range = recent.worst_ns() - recent.best_ns();
@@ -84,7 +85,7 @@ impl Window {
     }
 
     /// Returns the profile of all executions. Every `each` consecutive executions form one cluster,
-    /// because neighbours depend on one another.
+    /// because consecutive executions depend on one another.
     pub(super) fn profile(&self, each: usize) -> Profile {
         let values: Vec<u64> = self.values.iter().copied().collect();
         let dists: Vec<Dist> = values

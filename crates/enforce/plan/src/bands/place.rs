@@ -4,8 +4,9 @@
 
 use super::{Frame, Samples};
 
-/// Returns the best `count` slot ends out of `places`, or `None` if no choice meets the
-/// constraints. The last entry of `places` is the end of the last slot.
+/// Chooses `count` slot ends from `places` so that the average latency of the samples is the
+/// smallest. Returns `None` if no choice meets the constraints. The last entry of `places` is the
+/// end of the last slot.
 pub(super) fn place(
     samples: &Samples,
     count: usize,
@@ -78,14 +79,12 @@ fn place_by<C: Cost>(
     Some(ends)
 }
 
-/// A step of the dynamic programme. It computes the costs of placing n + 1 slots from the costs of
-/// placing n slots.
 struct Layer<'a, C> {
     places: &'a [u64],
     until: &'a [u64],
     before: &'a [C],
-    /// The slot ends that can be reached: the index of each, and the index range of possible
-    /// previous slots.
+    /// The places at which the next slot can end. Each entry has the index of the place, and the
+    /// index range of the places at which the slot before it can end.
     rows: Vec<(u32, u32, u32)>,
     costs: Vec<C>,
     choice: Vec<u32>,
@@ -129,8 +128,8 @@ impl<'a, C: Cost> Layer<'a, C> {
         (self.costs, self.choice)
     }
 
-    /// Solves the rows `from..to` of the layer. For each row, the end of the best previous slot has
-    /// an index in `low..high`.
+    /// Computes the best slot before each of the entries `from..to` of `rows`. The places of these
+    /// best slots have indices in `low..high`.
     fn between(&mut self, from: usize, to: usize, low: usize, high: usize) {
         if from >= to {
             return;

@@ -88,8 +88,9 @@ impl<'m> Maker<'_, 'm> {
         })
     }
 
-    /// Returns the start of the last slot, counted from the first callback's start. It lies one
-    /// buffer after the measured worst case, or at the limit for a miss rate.
+    /// Returns the start of the last slot, counted from the first callback's start. Without a miss
+    /// rate, it lies one buffer after the measured worst case. With a miss rate, it is the upper
+    /// confidence limit of the latency.
     fn last_slot(&self) -> Result<(u64, Option<Miss>), PlanError> {
         let Some(rate) = self.request.outputs.miss else {
             let last = self.with_epsilon(self.last_end_ns());

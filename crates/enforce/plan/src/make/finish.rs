@@ -95,8 +95,8 @@ impl<'m> Maker<'_, 'm> {
         }
     }
 
-    /// Returns the time in a cycle before which no execution publishes this output: half of the
-    /// best case, which leaves a margin.
+    /// Returns the time in a cycle before which no execution publishes this output. It is half of
+    /// the shortest measured time, which leaves a margin.
     fn earliest_ns(&self, publication: &Publication<'_>) -> u64 {
         let is_last = |c: &&Chain| {
             c.callbacks
@@ -121,8 +121,9 @@ impl<'m> Maker<'_, 'm> {
         from + (best / 2).max(1)
     }
 
-    /// Refuses a node that subscribes to a topic of its own if the plan remaps this topic. The
-    /// remapping applies to the whole node, so the node would get its own message before the slot.
+    /// Refuses a node that subscribes to a topic that it publishes, if the plan remaps this topic.
+    /// The remapping applies to the whole node, so the node would get its own message before the
+    /// slot.
     fn hears_itself(&self, plan: &Plan) -> Result<(), PlanError> {
         let inputs = plan.inputs.iter().map(|i| (&i.node, &i.topic));
         let outputs = plan.outputs.iter().filter(|o| o.held_topic.is_some());

@@ -8,8 +8,6 @@ use crate::scope::Publication;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl<'m> Maker<'_, 'm> {
-    /// Makes the layout in which the output of every callback leaves one cycle after the callback's
-    /// input (logical execution time).
     pub(super) fn let_per_callback(&self) -> Result<Layout<'m>, PlanError> {
         let (mut held, mut cycles) = (BTreeSet::new(), Vec::new());
         for chain in &self.scope.chains {
@@ -42,8 +40,6 @@ impl<'m> Maker<'_, 'm> {
         Ok(self.let_layout(held.into_iter().collect(), length, &cycles))
     }
 
-    /// Makes the layout in which the output of every chain leaves one cycle after the chain's input
-    /// (logical execution time).
     pub(super) fn let_per_chain(&self) -> Result<Layout<'m>, PlanError> {
         let held = self.last_publications()?;
         let length = self.slot_ns(held.len())?;

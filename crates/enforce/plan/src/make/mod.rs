@@ -35,7 +35,6 @@ const LEAST_EPSILON_NS: u64 = 500_000;
 
 const MAX_LATENCY_NS: u64 = 864_000_000_000_000;
 
-/// The name of the server in whose slots outputs leave (R_delta of the thesis).
 const OUTPUTS: &str = "delta";
 
 /// Makes the plan that `request` describes.
@@ -98,8 +97,6 @@ fn without(model: &Model, request: &Request, leave_out: u64) -> Result<Plan, Pla
     Ok(plan)
 }
 
-/// Returns the error for a chain that needs more time than the cycle leaves. The error suggests a
-/// miss rate if the chain fits without its slowest 1 %.
 fn too_long(
     scope: &Scope<'_>,
     request: &Request,
@@ -217,8 +214,8 @@ impl<'a, 'm> Maker<'a, 'm> {
     }
 
     /// Returns the length of the throttler's slot for `inputs` inputs, in ns. Each input gets the
-    /// time in which most of the chain's messages reached their executor. If no transport was
-    /// measured, the slot is [`THROTTLE_NS`] long.
+    /// time in which 99 % of the chain's messages reached their executor, within the limits
+    /// [`SLOT_NS`]. If no transport was measured, the slot is [`THROTTLE_NS`] long.
     fn let_in_ns(scope: &Scope<'_>, inputs: usize) -> u64 {
         let all = match scope.transport_ns() {
             _ if inputs == 0 => 0,

@@ -191,7 +191,6 @@ impl Maker<'_, '_> {
         })
     }
 
-    /// Returns the miss rate that covers the executions that the plan leaves out.
     pub(super) fn miss_of_left_out(&self, last_ns: u64) -> Option<Miss> {
         let slowest = self.scope.slowest;
         let sample = Sample::of(self.scope);

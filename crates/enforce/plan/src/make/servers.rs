@@ -42,11 +42,12 @@ impl<'m> Maker<'_, 'm> {
 
     /// Returns the latency servers of chains that end within the slot `whole`.
     ///
-    /// On several CPUs, each server gets the part of the slot in which its callbacks can run. This
-    /// part begins after the shortest time from the chain's start to the first of them. It ends
-    /// before the slot ends, by the shortest time from the last of them to the chain's end. The
-    /// shortest times are half of the measured best cases, as in [`Maker::earliest_ns`]. So an
-    /// execution that is faster than all measured ones need not wait for a slot.
+    /// On several CPUs, each server gets the part of the slot in which its callbacks can run. The
+    /// part begins after the shortest time from the chain's start to the server's first callback.
+    /// Its distance from the end of the slot is the shortest time from the server's last callback
+    /// to the chain's end. The shortest times are half of the measured best cases, as in
+    /// [`Maker::earliest_ns`]. So an execution that is faster than all measured ones need not wait
+    /// for a slot.
     pub(super) fn latency_servers_within(&self, whole: Slot) -> Vec<Server> {
         let mut servers = self.latency_servers(vec![whole]);
         if servers.len() > 1 {
@@ -211,9 +212,9 @@ impl<'m> Maker<'_, 'm> {
         servers
     }
 
-    /// Returns the promises for a plan with one slot per callback. In each chain only the end of
-    /// the last callback varies, within its slot. If slots of its executor lead up to this slot
-    /// without a gap, the end varies within all of them.
+    /// Returns the promises for a plan with one slot per callback. In each chain, the end of the
+    /// last callback varies within the slot of this callback. If slots of the same executor lead up
+    /// to this slot without a gap, the end varies within all of these slots.
     fn span_promises(&self, spans: &[Span]) -> Promises {
         let scope = self.scope;
         let last = |chain: &&Chain| {

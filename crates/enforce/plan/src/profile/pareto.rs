@@ -4,7 +4,8 @@
 //! Pareto distribution", Technometrics 51 (2009): the mean of the profile likelihood over a grid of
 //! its one parameter. It always converges, and works for tails of any weight.
 
-/// The number of parameter values that a fit tries. For many values to fit, a fit tries more.
+/// The smallest number of parameter values that a fit tries. The number grows with the square root
+/// of the number of fitted values.
 const GRID: usize = 20;
 
 const MAX_GRID: usize = 40;
@@ -17,8 +18,8 @@ pub(super) struct Pareto {
 }
 
 impl Pareto {
-    /// Returns the best fit to positive, ascending values, each with its count. Returns `None` for
-    /// fewer than two different values.
+    /// Returns the generalised Pareto tail that fits best to positive, ascending values, each with
+    /// its count. Returns `None` for fewer than two different values.
     pub(super) fn fit(values: &[(f64, u64)]) -> Option<Self> {
         let n: u64 = values.iter().map(|v| v.1).sum();
         let count = n as f64;

@@ -38,7 +38,8 @@ pub struct Limit {
     pub ns: u64,
     pub starts: usize,
     pub executions: u64,
-    /// The number of independent executions that are worth as much as the measured ones.
+    /// The effective number of executions: this number of independent executions would support the
+    /// limit equally well.
     pub independent: u64,
     /// The shape of the fitted tail: below 0 it is bounded, above 0 heavy. It is `None` if too few
     /// executions lie above the threshold, or if their share is not above the miss rate.
@@ -113,8 +114,8 @@ impl Profile {
         }
     }
 
-    /// Measures how much the starts differ in how many of their executions belong to the slowest
-    /// tenth of all executions.
+    /// Computes a chi-square statistic for the slowest tenth of all executions. It measures how
+    /// unevenly these executions are spread over the starts.
     fn spread(&self, counts: &[u64]) -> Spread {
         let n = self.executions();
         let (mut above, mut at) = (0, counts.len());
@@ -176,8 +177,8 @@ impl Profile {
         (Some(upper_limit(draws.collect())), Some(shape))
     }
 
-    /// Fits a tail to the latencies, of which `counts` has the numbers. Returns the quantile in ns
-    /// that the share `rate` exceeds, and the tail's shape.
+    /// Fits a tail to the latencies. `counts` has the number of executions for each latency.
+    /// Returns the latency in ns that the share `rate` of executions exceeds, and the tail's shape.
     fn quantile(&self, counts: &[u64], rate: f64) -> Option<(f64, f64)> {
         let n: u64 = counts.iter().sum();
         let most = (n / 10).min((3.0 * (n as f64).sqrt()) as u64);

@@ -31,7 +31,7 @@ pub enum AttachError {
     WakerFull { most: usize },
 }
 
-/// A channel. Its memory lives until its producer and all consumers are gone.
+/// A channel. Its memory is freed when its producer and all consumers are gone.
 #[derive(Clone)]
 pub struct Channel {
     state: Arc<ChannelState>,
@@ -93,7 +93,7 @@ impl Channel {
     }
 
     /// Gives the channel a name in recordings. A recorder sees producers and consumers that attach
-    /// from now on. The first name stays: later calls change nothing.
+    /// after this call. If the channel has a name already, the call changes nothing.
     pub fn known_as(self, link: LinkId) -> Channel {
         let _ = self.state.link.set(link);
         self
@@ -109,7 +109,8 @@ impl Channel {
         Progress::new(Arc::clone(&self.state))
     }
 
-    /// Reports whether the channel was severed: see [`Progress::sever`].
+    /// Reports whether the link between the channel and its producer has broken: see
+    /// [`Progress::sever`].
     pub fn is_severed(&self) -> bool {
         self.state.closed().load(Ordering::Acquire) == SEVERED
     }
@@ -224,8 +225,8 @@ impl Channel {
         stats::of_producer(&self.state)
     }
 
-    /// Returns the number of payloads that consumers refer to, waiting or in use. Checks the whole
-    /// pool.
+    /// Returns the number of payloads that wait for consumers or that consumers borrow. Checks the
+    /// whole pool.
     pub fn payloads_in_use(&self) -> usize {
         let state = &self.state;
         let in_use = |&slot: &usize| {
@@ -235,8 +236,7 @@ impl Channel {
         (0..state.layout.slots).filter(in_use).count()
     }
 
-    /// Reports whether the last producer died. Returns `false` after a producer was dropped,
-    /// because it ended regularly.
+    /// Reports whether the last producer died. Returns `false` if the last producer was dropped.
     pub fn is_orphaned(&self) -> bool {
         reclaim::is_orphaned(&self.state)
     }

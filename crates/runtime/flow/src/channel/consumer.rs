@@ -23,7 +23,7 @@ pub enum ReceiveError {
     TooManyBorrowed { borrowed: usize },
     #[error("the producer died. Start it again, or attach to the channel of its successor.")]
     ProducerDied,
-    /// The producer is gone. Items that it sent still wait, but the consumer gets them only after
+    /// The producer is gone, and items from it still wait. The consumer gets these items only after
     /// it has dropped the items that it borrows. The policy exchanges buffers only when the
     /// consumer's buffer is empty.
     #[error("no more items can come while the consumer uses earlier ones. Drop the items in use.")]
@@ -179,7 +179,7 @@ impl Consumer {
     ///   ([`Policy::Swap`](crate::Policy::Swap)).
     /// - [`ReceiveError::ProducerDied`]: the producer died, and the channel's [`OnDeath`] is
     ///   `Fail`.
-    /// - [`ReceiveError::Severed`]: the channel was severed.
+    /// - [`ReceiveError::Severed`]: the link between the channel and its producer has broken.
     pub fn receive_until(
         &self,
         deadline_ns: Option<u64>,
@@ -215,8 +215,6 @@ impl Consumer {
         }
     }
 
-    /// Sleeps until an item may have arrived, until the deadline, or until the next check for the
-    /// producer's death.
     fn wait(&self, deadline_ns: Option<u64>) -> Wait {
         let (state, ring) = (&self.state, self.ring());
         let mut closed = false;

@@ -7,8 +7,8 @@ use super::state::ChannelState;
 use crate::memory::atomics::{fence, Ordering};
 use crate::testing::point;
 
-/// Returns the number after the last entry that the consumer may take. Under `Policy::Swap`,
-/// exchanges the buffers if the exchange is due. Real-time safe.
+/// Returns the position after the last entry of the ring that the consumer may take. Under
+/// `Policy::Swap`, exchanges the buffers if the exchange is due. Real-time safe.
 #[inline]
 pub(crate) fn takeable_end(state: &ChannelState, ring: &Ring<'_>) -> u32 {
     let tail = ring.tail().load(Ordering::Acquire);
@@ -147,7 +147,8 @@ fn push_to(state: &ChannelState, consumer: usize, ring: &Ring<'_>, slot: usize, 
     ring.push(slot as u32, sequence);
 }
 
-/// Finishes the delivery of a producer that died. The caller must hold the producer's place.
+/// Finishes the delivery of a producer that died. The caller must have claimed the producer's
+/// place.
 pub(crate) fn recover(state: &ChannelState) {
     let Some(slot) = state.delivering().load(Ordering::Acquire).checked_sub(1) else {
         return;

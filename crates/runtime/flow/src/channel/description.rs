@@ -6,7 +6,6 @@ use crate::memory::atomics::Ordering;
 use crate::memory::Memory;
 use thiserror::Error;
 
-/// The first 8 bytes of a channel's description: "onbeat", and a byte that never occurs in text.
 const MAGIC: u64 = u64::from_le_bytes(*b"onbeat\xff\x01");
 const VERSION: u64 = 1;
 
@@ -84,8 +83,8 @@ fn encode(options: &Options) -> [u64; head::WORDS] {
     words
 }
 
-/// Writes the options into memory. The magic number comes last, so that no process reads half of
-/// them.
+/// Writes the options into memory. The magic number comes last, so that no process reads incomplete
+/// options.
 pub(crate) fn write(options: &Options, memory: &Memory) {
     let name = options.item.name.as_bytes();
     for (i, bytes) in name.chunks(8).take(head::NAME_BYTES / 8).enumerate() {

@@ -47,8 +47,8 @@ struct EndRecord {
 }
 
 probe! {
-    /// Marks the creation of `end` (an `EndRecord`). An earlier end at this address no longer
-    /// exists.
+    /// Marks the creation of `end`, whose address is that of an `EndRecord`. An earlier end at the
+    /// same address no longer exists.
     onbeat_link_init(end) = 5
 }
 probe! {
@@ -66,8 +66,8 @@ probe! {
 
 /// An end of a link that a recorder can see. The default is an end that no recorder sees.
 ///
-/// Real-time safe: an event costs one relaxed load, and a call of an empty function while a
-/// recorder runs. After creation it never allocates or locks.
+/// Real-time safe: an event costs one relaxed atomic load. While a recorder runs, it also costs a
+/// call of an empty function. After creation it never allocates or locks.
 #[derive(Debug, Default)]
 pub struct EndEvents(Option<End>);
 
@@ -75,19 +75,18 @@ pub struct EndEvents(Option<End>);
 struct End {
     /// Boxed because its address is the end's handle and must not change.
     record: Box<EndRecord>,
-    /// Keeps the string alive that `record` refers to.
     _name: CString,
 }
 
 impl EndEvents {
-    /// Creates an end where items are sent into `link`. Up to `depth` items wait before one is
-    /// replaced.
+    /// Creates an end where items are sent into `link`. Up to `depth` items wait before a newer
+    /// item replaces the oldest.
     pub fn sending(link: &LinkId, depth: usize) -> EndEvents {
         EndEvents::new(link, depth, true)
     }
 
-    /// Creates an end where items are received from `link`. Up to `depth` items wait before one is
-    /// replaced.
+    /// Creates an end where items are received from `link`. Up to `depth` items wait before a newer
+    /// item replaces the oldest.
     pub fn receiving(link: &LinkId, depth: usize) -> EndEvents {
         EndEvents::new(link, depth, false)
     }

@@ -4,7 +4,8 @@ use crate::memory::region::ALIGN;
 
 pub(crate) const SLOT_HEAD: usize = ALIGN;
 
-/// The offsets of the words before the rings: the producer's signal, counters, and the description.
+/// The offsets of the words before the rings: the producer's signal, counters, and the description
+/// of the channel.
 pub(crate) mod head {
     use super::ALIGN;
 
@@ -65,7 +66,7 @@ pub(crate) mod slot {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MemoryLayout {
     pub(crate) consumers: usize,
-    /// The entries of each ring, a power of two.
+    /// The number of entries of each ring. It is a power of two.
     pub(crate) entries: usize,
     pub(crate) slots: usize,
     pub(crate) payload: usize,
@@ -80,7 +81,6 @@ fn aligned(size: usize) -> Option<usize> {
 }
 
 impl MemoryLayout {
-    /// Computes the layout. Returns `None` if the channel is larger than the address space.
     pub(crate) fn new(
         consumers: usize,
         entries: usize,

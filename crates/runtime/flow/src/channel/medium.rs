@@ -13,9 +13,9 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use thiserror::Error;
 
-/// A place where channels have names: this process, or the shared memory of a machine.
+/// A set of channels with names: those of this process, or those in the shared memory of a machine.
 pub trait Medium {
-    /// The reason why no channel could be returned.
+    /// The error of [`Medium::channel`].
     type Error: std::error::Error + Send + Sync + 'static;
 
     /// Returns the channel with that name. The first call creates it with these options. Later
@@ -33,7 +33,8 @@ pub enum InProcessError {
     Open { name: String, reason: OpenError },
 }
 
-/// The channels of this process by name. A channel keeps its name until this value is dropped.
+/// The channels of this process by name. Until this value is dropped, a name stays with its
+/// channel.
 #[derive(Debug, Default)]
 pub struct InProcess {
     channels: Mutex<HashMap<String, Channel>>,

@@ -8,7 +8,8 @@ use thiserror::Error;
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
-    /// The consumer sees the newest complete value. Nobody waits.
+    /// The consumer gets the newest complete value. Neither producer nor consumer waits for the
+    /// other.
     Latest,
     /// The consumer has a queue of `depth` items, and a new item replaces the oldest. A ROS topic
     /// does the same (concepts 1 and 2 of the paper on service-blocking queues, II.C). Drops are
@@ -16,15 +17,16 @@ pub enum Policy {
     DropOldest { depth: usize },
     /// The producer starts with this number of credits for each consumer. Each send takes one
     /// credit, and the consumer returns the credit when it has *consumed* the item. The producer
-    /// waits while it has no credit (concept 3, the modified token bucket). Nothing is lost; the
-    /// slowest consumer sets the pace.
+    /// waits while it has no credit (concept 3 of the paper on service-blocking queues: the
+    /// modified token bucket). Nothing is lost; the slowest consumer sets the pace.
     Credit { credits: usize },
     /// The producer and each consumer have a buffer of `length` items each. They exchange buffers
-    /// when the producer's is full and the consumer's is empty (concept 4). Nothing is lost.
+    /// when the producer's buffer is full and the consumer's buffer is empty (concept 4 of the
+    /// paper on service-blocking queues). Nothing is lost.
     Swap {
         length: usize,
-        /// Lets an idle consumer get a buffer that is not full yet. Without `flush` the first item
-        /// of a buffer waits for the last, as in the paper.
+        /// Lets an idle consumer get a buffer that is not full yet. Without `flush`, the first item
+        /// of a buffer waits until the buffer is full, as in the paper on service-blocking queues.
         flush: bool,
     },
 }
@@ -48,15 +50,15 @@ impl Policy {
 /// the payloads that the participant used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnDeath {
-    /// The other participants continue. The producer sends on without the dead consumer. Consumers
-    /// wait for the next producer.
+    /// After a death, the other participants continue. The producer no longer serves a dead
+    /// consumer. Consumers of a dead producer wait for the next one.
     #[default]
     Continue,
-    /// The producer waits until as many consumers as expected are attached again. Consumers wait
-    /// for the next producer.
+    /// After a consumer's death, the producer waits until as many consumers as expected are
+    /// attached again. Consumers of a dead producer wait for the next one.
     Pause,
-    /// The other side gets an error: sending fails, and receiving fails once all items are
-    /// received. The program decides how to go on.
+    /// After a death, the other side gets an error. Sending fails. Receiving fails once all items
+    /// are received. The program decides how to continue.
     Fail,
 }
 
@@ -71,7 +73,7 @@ pub struct ItemType {
 }
 
 impl ItemType {
-    /// The type of untyped bytes.
+    /// The item type of a channel without a Rust type: plain bytes.
     pub const BYTES: ItemType = ItemType {
         name: "bytes",
         size: 1,

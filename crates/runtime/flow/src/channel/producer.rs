@@ -197,7 +197,7 @@ impl Producer {
         self.state.sent().fetch_max(sequence, Ordering::Release);
     }
 
-    /// Announces to consumers that no more items come, as dropping this producer does.
+    /// Announces to consumers that no more items come. Dropping the producer does the same.
     pub fn end(&mut self) {
         let closed = self.state.closed();
         // A severed channel stays severed.
@@ -207,20 +207,21 @@ impl Producer {
         }
     }
 
-    /// Withdraws [`Producer::end`], as attaching a new producer does: more items may come.
+    /// Withdraws [`Producer::end`], so that the producer can send more items. Attaching a new
+    /// producer does the same.
     pub fn go_on(&mut self) {
         let closed = self.state.closed();
         let _ = closed.compare_exchange(CLOSED, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Ends the channel as broken: it is unknown whether more items would have come. Consumers get
-    /// [`ReceiveError::Severed`](crate::ReceiveError::Severed) after the last item.
+    /// Ends the channel as broken, because the link to the source of its items has broken.
+    /// Consumers get [`ReceiveError::Severed`](crate::ReceiveError::Severed) after the last item.
     pub fn sever(self) {
         self.state.closed().store(SEVERED, Ordering::Release);
     }
 
-    /// Returns the number of consumers that are attached. A consumer that died counts until its
-    /// death is noticed. Real-time safe.
+    /// Returns the number of consumers that are attached. A dead consumer counts until onbeat
+    /// notices its death. Real-time safe.
     pub fn consumers(&self) -> usize {
         stats::attached(&self.state)
     }

@@ -37,7 +37,7 @@ impl Progress {
     }
 
     /// Sleeps until `ready` returns true or until `deadline_ns` (CLOCK_MONOTONIC). Returns the last
-    /// answer of `ready`.
+    /// result of `ready`.
     ///
     /// Calls `ready` again when a consumer attaches, leaves or consumes an item, and after
     /// [`Progress::wake`]. A delivery alone does not wake this call. No producer may attach during

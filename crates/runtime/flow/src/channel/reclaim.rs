@@ -10,7 +10,8 @@ use crate::memory::region::PRODUCER;
 /// alive.
 pub(crate) const LIVENESS_NS: u64 = 100_000_000;
 
-/// The largest number of polls while another participant finishes a delivery or a repair.
+/// The largest number of times that a participant checks whether another participant has finished a
+/// delivery or a repair.
 pub(crate) const POLLS: usize = if cfg!(loom) { 2 } else { 100 };
 
 pub(crate) fn pause() {
@@ -56,8 +57,8 @@ pub(crate) fn reap(state: &ChannelState, search: Search) {
     }
 }
 
-/// Removes all references of a consumer that is gone. The caller must have claimed its place, and
-/// the producer must not be delivering to it.
+/// Removes all references of a consumer that is gone. The caller must have claimed the consumer's
+/// place, and the producer must not be delivering to this consumer.
 fn clean(state: &ChannelState, consumer: usize) {
     state.drop_waker(consumer);
     for slot in 0..state.layout.slots {
@@ -71,9 +72,9 @@ fn clean(state: &ChannelState, consumer: usize) {
     state.ring(consumer).state().store(FREE, Ordering::Release);
 }
 
-/// Cleans a ring that the caller has claimed, while the producer may be at work. A consumer calls
-/// this when it leaves, or when it attaches to a dead consumer's ring. Returns `false` if the
-/// producer did not finish its delivery in time.
+/// Removes the references of a consumer's ring that the caller has claimed, while the producer may
+/// be delivering. A consumer calls this when it leaves, or when it attaches to a dead consumer's
+/// ring. Returns `false` if the producer did not finish its delivery in time.
 pub(crate) fn clean_beside_producer(state: &ChannelState, consumer: usize) -> bool {
     state.ring(consumer).state().store(LEFT, Ordering::SeqCst);
     for _ in 0..POLLS {
@@ -95,8 +96,6 @@ pub(crate) fn clean_beside_producer(state: &ChannelState, consumer: usize) -> bo
     false
 }
 
-/// Reports whether the last producer died without announcing its end. Makes a system call in shared
-/// memory.
 pub(crate) fn is_orphaned(state: &ChannelState) -> bool {
     state.memory().is_shared()
         && state.producers().load(Ordering::Acquire) > 0

@@ -11,26 +11,21 @@ use crate::memory::Memory;
 use crate::testing::point;
 use crate::wait::Signal;
 
-/// The ring's state while no consumer is attached, or while a consumer is attaching.
 pub(crate) const FREE: u32 = 0;
-/// The ring's state while a consumer is attached. The producer waits for this consumer if the
-/// policy says so.
 pub(crate) const CONSUMER: u32 = 1;
-/// The ring's state while an observer is attached. The producer never waits for an observer.
 pub(crate) const OBSERVER: u32 = 2;
 /// The ring's state after its consumer has left, until the consumer's references are given back.
 pub(crate) const LEFT: u32 = 3;
 
-/// The largest number of attempts to take an entry. Each failure means that the producer has sent
-/// another item.
+/// The largest number of attempts of a consumer to take an entry. An attempt fails if the producer
+/// drops this entry at the same time.
 const TRIES: usize = 64;
 
-/// Reports whether `number` comes before `other`. Entry numbers wrap.
+/// Reports whether entry number `number` comes before `other`. Entry numbers wrap at 32 bits.
 pub(crate) fn precedes(number: u32, other: u32) -> bool {
     (number.wrapping_sub(other) as i32) < 0
 }
 
-/// The head of a ring: how many entries the consumer took, and how many the producer dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) taken: u32,
@@ -95,8 +90,8 @@ impl<'a> Ring<'a> {
         }
     }
 
-    /// Returns the head. A participant that advances the head has taken or dropped the oldest
-    /// entry.
+    /// Returns the word that contains the head. The consumer advances the head when it takes the
+    /// oldest entry, the producer when it drops the oldest entry.
     #[inline]
     fn head_word(&self) -> &'a AtomicU64 {
         self.memory.u64(self.offset + ring::HEAD)
@@ -118,15 +113,15 @@ impl<'a> Ring<'a> {
         self.memory.u32(self.offset + ring::TAIL)
     }
 
-    /// Returns the number after the last entry that the consumer may take. Swap buffers and
-    /// observers use it.
+    /// Returns the position after the last entry that the consumer may take. Swap buffers and
+    /// observers use this position.
     #[inline]
     pub(crate) fn published(&self) -> &'a AtomicU32 {
         self.memory.u32(self.offset + ring::PUBLISHED)
     }
 
-    /// Returns an entry number. The consumer may take the entries before this number although the
-    /// producer's buffer is not full.
+    /// Returns an entry number that a flush sets. The consumer may take the entries before this
+    /// number although the producer's buffer is not full.
     #[inline]
     pub(crate) fn urgent(&self) -> &'a AtomicU32 {
         self.memory.u32(self.offset + ring::URGENT)
@@ -248,8 +243,8 @@ impl<'a> Ring<'a> {
         tail.wrapping_sub(head)
     }
 
-    /// Returns the number of entries that the consumer has not consumed yet, whether it has taken
-    /// them or not.
+    /// Returns the number of entries that the consumer has not consumed yet. Entries that it has
+    /// taken and still uses count too.
     #[inline]
     pub(crate) fn in_flight(&self) -> u32 {
         let consumed = self.consumed().load(Ordering::Acquire);

@@ -12,9 +12,7 @@ use crate::wait::{Signal, Waker, WakerWords};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// The value of `closed` after the producer has announced its end.
 pub(crate) const CLOSED: u32 = 1;
-/// The value of `closed` after the link between producer and consumers has broken.
 pub(crate) const SEVERED: u32 = 2;
 
 pub(crate) struct ChannelState {
@@ -24,9 +22,9 @@ pub(crate) struct ChannelState {
     pub(crate) layout: MemoryLayout,
     memory: Memory,
     pub(crate) link: OnceLock<LinkId>,
-    /// The waker of each consumer, or null if the consumer's thread sleeps at its ring. Each
-    /// pointer leads into an `Arc` that lives until the ring is cleaned. By then no producer uses
-    /// the pointer any more.
+    /// The waker of each consumer, or null if the consumer's thread sleeps at its own ring. Each
+    /// pointer leads into an `Arc`. The `Arc` is dropped when the ring is cleaned, and the producer
+    /// then no longer uses the pointer.
     wakers: Box<[AtomicPtr<WakerWords>]>,
 }
 

@@ -8,7 +8,7 @@ use crate::memory::atomics::Ordering;
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProducerStats {
-    /// The number of items sent or skipped so far, which is the number of the next item.
+    /// The number of items that were sent or skipped. It is also the number of the next item.
     pub sent: u64,
     /// The number of items that were sent while no consumer was attached.
     pub unheard: u64,

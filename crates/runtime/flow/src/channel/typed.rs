@@ -236,7 +236,8 @@ impl<T: ?Sized + Payload> TypedConsumer<T> {
         T::ref_from_bytes(bytes).map(Some).map_err(|_| not_of_type)
     }
 
-    /// Receives the next item and copies it, if there is one and it is a `T`.
+    /// Receives and copies the next item. Returns `None` if no item waits, or if the item is not a
+    /// `T`.
     pub fn take(&self) -> Option<T>
     where
         T: Copy,

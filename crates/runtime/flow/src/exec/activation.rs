@@ -22,19 +22,19 @@ use super::timer::Timer;
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Surplus {
-    /// The items count towards the next execution.
+    /// Items beyond the threshold count towards the next execution.
     Keep,
     Drop,
 }
 
-/// An input of a task: how many items trigger it, and what happens to further items.
+/// The settings of a task's input: how many items trigger it, and what happens to further items.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Input {
     /// The number of items that trigger the input. With 0 the input never triggers, and the task
     /// does not wait for items at this input.
     pub threshold: u32,
-    /// Makes the task ready whenever this input triggers, whatever the state of the other inputs.
+    /// Makes the task ready whenever this input triggers, independently of the other inputs.
     pub is_final: bool,
     pub surplus: Surplus,
 }
@@ -74,7 +74,8 @@ pub enum Condition {
 /// The way time and data activate a task together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TimeAndData {
-    /// The task needs time and data: an item waits for a release, a slot, or a timer's end.
+    /// The task needs both time and data. An item that has arrived waits for the next release or
+    /// slot, or for the end of a timer.
     #[default]
     Both,
     /// Time or data is enough. A release or a timer's end runs the task even without data, and data
@@ -82,7 +83,7 @@ pub enum TimeAndData {
     Either,
 }
 
-/// The state of a task's inputs: the items that have arrived and were not used yet.
+/// The state that decides when a task runs: its unused items and its schedule.
 #[derive(Debug, Clone)]
 pub struct Activation {
     inputs: Vec<Input>,
@@ -91,9 +92,8 @@ pub struct Activation {
     releases: Option<Releases>,
     timer: Option<Timer>,
     combination: TimeAndData,
-    /// The waiting items do not fulfil the task's condition on contents.
     is_withheld: bool,
-    /// The number of the first release or slot that was not used yet.
+    /// The number of the first release or slot that no execution has used.
     next: u64,
     overruns: u64,
     by_time: u64,
@@ -140,7 +140,7 @@ impl Activation {
         self
     }
 
-    /// Starts the task: it may run from now on. Releases before `now_ns` do not count as overruns.
+    /// Allows the task to run from now on. Releases before `now_ns` do not count as overruns.
     pub fn start(&mut self, now_ns: u64) {
         let current = self.releases.as_ref().and_then(|r| r.current(now_ns));
         self.next = self.next.max(current.unwrap_or(0));
@@ -168,13 +168,13 @@ impl Activation {
         self.combination == TimeAndData::Either
     }
 
-    /// Reports whether items at this input set a one-shot timer.
+    /// Reports whether items at this input set the task's one-shot timer.
     pub fn sets_timer(&self, input: usize) -> bool {
         self.timer.as_ref().is_some_and(|t| t.is_set_by(input))
     }
 
-    /// Returns the number of executions that time has started without data. It counts only if
-    /// either time or data is enough to run the task ([`TimeAndData::Either`]).
+    /// Returns the number of executions that time has started without data. Only executions of a
+    /// task with [`TimeAndData::Either`] count.
     pub fn by_time(&self) -> u64 {
         self.by_time
     }
@@ -233,8 +233,8 @@ impl Activation {
         }
     }
 
-    /// Reports whether there is an unused release, an open slot or a timer's end. Always true
-    /// without a schedule.
+    /// Reports whether the schedule allows an execution now: a release is unused, a slot is open,
+    /// or the timer has fired. Always true without a schedule.
     #[inline]
     fn time_allows(&self, now_ns: u64) -> bool {
         match (&self.releases, &self.timer) {
@@ -244,8 +244,8 @@ impl Activation {
         }
     }
 
-    /// Reports whether the task may run now. With a schedule: data AND time, or data OR time.
-    /// Real-time safe.
+    /// Reports whether the task may run now. If the task has a schedule, [`TimeAndData`] says
+    /// whether it needs both data and time. Real-time safe.
     #[inline]
     pub fn is_ready(&self, now_ns: u64) -> bool {
         match self.combination {
@@ -254,8 +254,8 @@ impl Activation {
         }
     }
 
-    /// Returns when the current release or slot began, or `None` without a schedule or between
-    /// slots.
+    /// Returns the start of the present release or slot, in ns. Returns `None` without a schedule,
+    /// or if `now_ns` lies between slots.
     pub fn released_ns(&self, now_ns: u64) -> Option<u64> {
         self.releases.as_ref()?.current_start_ns(now_ns)
     }

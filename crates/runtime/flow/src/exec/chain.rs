@@ -78,9 +78,8 @@ type Contents<S> = Box<dyn FnMut(&mut S) -> bool + Send>;
 
 #[derive(Clone, Copy, PartialEq)]
 enum FeedCounts {
-    /// The feed returns the number of new items.
     Arrived,
-    /// The feed returns the number of all items that wait outside.
+    /// The feed returns the number of items that still wait outside of the executor.
     Waiting,
 }
 
@@ -135,10 +134,10 @@ impl<S> Chain<S> {
         Ok(TaskId(self.tasks.len() - 1))
     }
 
-    /// Adds a condition on contents: data activates the task only while `is_fulfilled` returns
-    /// true. Each step calls `is_fulfilled` as soon as enough items have come. The function can
-    /// look at a channel's items with [`Consumer::peek`](crate::Consumer::peek), without taking
-    /// them. The function must be short and bounded.
+    /// Adds a condition on contents: data activates the task only if `is_fulfilled` returns true.
+    /// Each step calls `is_fulfilled` as soon as enough items have come. The function can look at a
+    /// channel's items with [`Consumer::peek`](crate::Consumer::peek), without taking them. The
+    /// function must be short and bounded.
     pub fn only_if(
         &mut self,
         task: TaskId,
@@ -171,7 +170,8 @@ impl<S> Chain<S> {
     }
 
     /// Feeds an input from outside, for example from a channel's consumer. At the start of each
-    /// step `poll` moves items into the state and returns their number.
+    /// step the chain calls `poll`. `poll` moves new items into the shared state and returns their
+    /// number.
     pub fn feed(
         &mut self,
         to: TaskId,
@@ -181,9 +181,10 @@ impl<S> Chain<S> {
         self.add_feed(to, input, Box::new(poll), FeedCounts::Arrived)
     }
 
-    /// Feeds an input from outside, for example from a channel whose consumer is part of the state.
-    /// At the start of each step `waiting` returns how many items *wait* there. The task takes them
-    /// itself. Until then the channel's policy applies to them.
+    /// Feeds an input from outside, for example from a channel whose consumer is in the shared
+    /// state. At the start of each step the chain calls `waiting`, which returns the number of
+    /// items that *wait* there. The task's code takes the items itself. Until then the channel's
+    /// policy applies to them.
     pub fn feed_waiting(
         &mut self,
         to: TaskId,
@@ -280,9 +281,9 @@ impl<S> Chain<S> {
         }
     }
 
-    /// Runs until no input is pending. Tasks use all items that have arrived, even if an item must
-    /// wait for a slot. Time alone activates no task. Sleeps until a slot where necessary. Setting
-    /// `stop` and waking `waker` ends it earlier.
+    /// Runs tasks until they have used all items that have arrived. If an item must wait for a
+    /// slot, the call sleeps until the slot. Time alone starts no task. The call ends earlier if
+    /// another thread sets `stop` and wakes `waker`.
     pub fn drain(&mut self, waker: &Waker, stop: &AtomicBool) {
         self.is_draining = true;
         let is_over = |chain: &Self| chain.is_stopped || stop.load(Ordering::Acquire);
@@ -325,7 +326,7 @@ impl<S> Chain<S> {
         &mut self.state
     }
 
-    /// Returns how often a task ran, was late, and missed releases.
+    /// Returns the counters of a task, for example of its executions and its late executions.
     pub fn stats(&self, task: TaskId) -> TaskStats {
         self.tasks[task.0].core.stats()
     }

@@ -3,19 +3,20 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The number of latest items for which an edge keeps the arrival time.
+/// The number of latest items whose arrival times an edge stores.
 const TIMES: usize = 64;
 
 #[repr(align(64))]
 pub(crate) struct Edge {
     /// The number of items that the producer has passed on. Only the producer writes it.
     tail: AtomicU64,
-    /// The times of the latest items, by item number modulo `TIMES`. Empty if no arrival times are
-    /// kept. The producer writes them.
+    /// The arrival times of the latest items in ns, at the index of the item number modulo `TIMES`.
+    /// Empty if the edge stores no arrival times. Only the producer writes them.
     times_ns: Box<[AtomicU64]>,
     /// The number of items that have arrived at the consumer. Only the consumer writes it.
     head: AtomicU64,
-    /// An item may activate the consumer. If `false`, items do not wake the consumer's thread.
+    /// An item at this edge may activate the consumer. If `false`, an item does not wake the
+    /// consumer's thread.
     wakes: bool,
 }
 
@@ -44,19 +45,19 @@ impl Edge {
         self.tail.load(Ordering::Acquire)
     }
 
-    /// Returns when the item with this number was passed on. Panics if no arrival times are kept.
+    /// Returns when the producer passed on the item with this number, in ns. Panics if the edge
+    /// stores no times.
     #[inline]
     pub(crate) fn time_ns(&self, item: u64) -> u64 {
         self.times_ns[item as usize % TIMES].load(Ordering::Relaxed)
     }
 
-    /// Records that items up to this number have arrived. Only the consumer calls this.
+    /// Records that all items before number `head` have arrived. Only the consumer calls this.
     #[inline]
     pub(crate) fn set_head(&self, head: u64) {
         self.head.store(head, Ordering::SeqCst);
     }
 
-    /// Reports whether all items that may activate the consumer have arrived at the consumer.
     pub(crate) fn is_quiet(&self) -> bool {
         !self.wakes || self.tail.load(Ordering::SeqCst) == self.head.load(Ordering::SeqCst)
     }

@@ -17,7 +17,7 @@ struct Source {
     most_per_execution: u64,
 }
 
-/// The last item of a source that an execution uses, as a recorder sees it.
+/// The last item of an input that an execution uses, in the form in which a recorder sees it.
 struct Taken {
     callback: u64,
     sequence: u64,
@@ -25,8 +25,8 @@ struct Taken {
 }
 
 impl Taken {
-    /// Reports to a recorder that the execution only stored this item, because another input has
-    /// activated the task.
+    /// Reports to a recorder that a callback only stored this item, because another input has
+    /// activated the task. Does nothing for items from outside of the executor.
     fn report_stored(&self) {
         if !self.is_fed {
             probe::onbeat_flow_task_start(self.callback, self.sequence);
@@ -48,7 +48,6 @@ impl Source {
 pub(crate) enum Completion {
     Output,
     Nothing,
-    /// The execution was late, and the executor must stop.
     Stop,
 }
 
@@ -61,7 +60,6 @@ impl From<TaskResult> for Completion {
     }
 }
 
-/// The parts of a task that only building, drawing and recording need.
 #[derive(Debug)]
 struct Description {
     inputs: Vec<Input>,
@@ -158,9 +156,9 @@ impl TaskCore {
             .push_str(", if its condition on contents holds");
     }
 
-    /// Reports whether the task may run now. Calls `is_fulfilled`, the condition on contents, only
-    /// when enough items have come. While draining, time alone starts no task. Real-time safe if
-    /// `is_fulfilled` is.
+    /// Reports whether the task may run now. `is_fulfilled` is the condition on contents: it is
+    /// called only when enough items have come. While draining, time alone starts no task.
+    /// Real-time safe if `is_fulfilled` is.
     #[inline]
     pub(crate) fn may_run(
         &mut self,
@@ -231,8 +229,8 @@ impl TaskCore {
         self.sources.len() - 1
     }
 
-    /// Records that a source now has this number of unused items, and returns whether some of them
-    /// are new. Real-time safe.
+    /// Records that source `source` of the task now has `items` unused items. Returns whether some
+    /// of them are new. Real-time safe.
     pub(crate) fn set_waiting(&mut self, source: usize, items: u32) -> bool {
         let it = &mut self.sources[source];
         let known = (it.arrived - it.taken).min(u64::from(u32::MAX)) as u32;
@@ -256,11 +254,11 @@ impl TaskCore {
 
     /// Reports the start of an execution to a recorder, and returns the callback that activated it.
     ///
-    /// With several inputs, the callback is that of the last input that the task waits for. Outputs
-    /// of other tasks have precedence over feeds. The recorder sees each of the other inputs as a
-    /// subscription whose callback only stored the item. If time alone has activated the task, this
-    /// applies to all inputs. Items from outside of the executor are reported when the task's code
-    /// receives them.
+    /// Each input is a callback for the recorder. With several inputs, the function returns the
+    /// callback of the last input that the task waits for. Outputs of other tasks have precedence
+    /// over feeds. The recorder sees each of the other inputs as a subscription whose callback only
+    /// stored the item. If time alone has activated the task, this applies to all inputs. Items
+    /// from outside of the executor are reported when the task's code receives them.
     #[cold]
     fn report_start(&mut self, by_time: bool) -> u64 {
         let mut last: Option<Taken> = None;

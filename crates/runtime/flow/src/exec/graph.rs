@@ -134,8 +134,8 @@ impl Graph {
         self.program.wakers[thread].clone()
     }
 
-    /// Sets the order of the tasks on each thread, instead of computing it. `order` has one list
-    /// per thread, and contains each task once.
+    /// Sets the order of the tasks on each thread. onbeat then does not compute the order. `order`
+    /// has one list per thread, and contains each task once.
     pub fn set_order(&mut self, order: Vec<Vec<TaskId>>) {
         let order = order.into_iter();
         self.given_order = Some(

@@ -15,12 +15,12 @@ pub enum TaskResult {
 /// The reaction to an execution that takes longer than the task's deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Overrun {
-    /// The execution counts as late, and its output is passed on.
+    /// An execution beyond the deadline counts as late, and its output is passed on.
     #[default]
     Continue,
-    /// The execution counts as late, and its output is discarded.
+    /// An execution beyond the deadline counts as late, and its output is discarded.
     Skip,
-    /// The execution counts as late, and the executor stops.
+    /// An execution beyond the deadline counts as late, and the executor stops.
     Stop,
 }
 
@@ -31,7 +31,7 @@ pub struct TaskOptions {
     /// The inputs of the task. Their indices are the input numbers of connections and feeds.
     pub inputs: Vec<Input>,
     pub condition: Condition,
-    /// The times at which the task may run, in addition to the condition.
+    /// The times at which the task may run. `time_and_data` says whether the task also needs items.
     pub schedule: Option<Schedule>,
     pub time_and_data: TimeAndData,
     /// The longest time that an execution may take, in ns. The clock is read only if there is a
@@ -72,7 +72,7 @@ impl TaskOptions {
         })
     }
 
-    /// Limits the task to the times of a schedule: data AND time.
+    /// Limits the task to the times of a schedule. The task then needs data AND time.
     pub fn within(self, schedule: Schedule) -> TaskOptions {
         TaskOptions {
             schedule: Some(schedule),
@@ -81,7 +81,7 @@ impl TaskOptions {
         }
     }
 
-    /// Lets the task also run at the times of a schedule: data OR time.
+    /// Lets the task also run at the times of a schedule. The task then needs data OR time.
     pub fn or_at(self, schedule: Schedule) -> TaskOptions {
         TaskOptions {
             schedule: Some(schedule),
@@ -90,29 +90,30 @@ impl TaskOptions {
         }
     }
 
-    /// Adds a watchdog: the task also runs when it has not run for `delay_ns`. Each completion
-    /// cancels the timer and sets it anew.
+    /// Adds a watchdog: the task also runs when it has not run for `delay_ns`. The delay begins
+    /// again after each execution.
     pub fn or_after_silence_of(self, delay_ns: u64) -> TaskOptions {
         let start = TimerStart::Completion;
         self.or_at(Schedule::After { delay_ns, start })
     }
 
-    /// Adds a time-out: the task also runs, with the items that have come, `delay_ns` after the
-    /// first unused item at this input. An earlier execution cancels the timer.
+    /// Adds a time-out. `delay_ns` after the first unused item at this input, the task runs with
+    /// the items that have come. An earlier execution cancels the timer.
     pub fn or_after_item(self, input: usize, delay_ns: u64) -> TaskOptions {
         let start = TimerStart::Item(input);
         self.or_at(Schedule::After { delay_ns, start })
     }
 }
 
-/// The counters of a task, from the start of its executor.
+/// The counters of a task since the start of its executor.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TaskStats {
     pub executions: u64,
     /// The number of executions that took longer than the deadline.
     pub late: u64,
-    /// The duration of the longest execution in ns, or 0 if the task has no deadline.
+    /// The longest time of an execution in ns, or 0 if the task has no deadline and onbeat measures
+    /// none.
     pub longest_ns: u64,
     /// The number of releases of the task's period that passed unused.
     pub overruns: u64,

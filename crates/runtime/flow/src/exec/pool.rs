@@ -56,7 +56,6 @@ struct WaitingThread {
     name: String,
     handle: std::thread::JoinHandle<()>,
     settings: mpsc::Receiver<Result<(), ThreadError>>,
-    /// The sender that lets the thread run. Dropping it ends the thread.
     go: mpsc::Sender<()>,
 }
 
@@ -113,8 +112,8 @@ impl WaitingThread {
     }
 }
 
-/// A value that each thread of an executor owns. When it is dropped, at the end of a thread or
-/// after a panic, it stops all threads of the executor.
+/// A guard that each thread of an executor owns. When the thread ends or panics, the guard is
+/// dropped and stops all threads of the executor.
 struct StopAtEnd(Arc<ExecutorState>);
 
 impl Drop for StopAtEnd {
@@ -125,7 +124,7 @@ impl Drop for StopAtEnd {
     }
 }
 
-/// An executor whose threads run. Dropping it stops them.
+/// A running executor. Dropping it stops its threads.
 pub struct Running {
     state: Arc<ExecutorState>,
     threads: Vec<(String, std::thread::JoinHandle<()>)>,
@@ -148,9 +147,9 @@ impl Running {
         self.join()
     }
 
-    /// Ends the threads once no input is pending. Tasks use all items that have arrived, even if an
-    /// item must wait for a slot. Time alone activates no task. At `deadline_ns` (CLOCK_MONOTONIC)
-    /// the threads stop with items left. Returns whether they used all items.
+    /// Ends the threads once all items are used, even if an item must wait for a slot. Time alone
+    /// starts no task meanwhile. At `deadline_ns` (CLOCK_MONOTONIC) the threads stop, even if items
+    /// are left. Returns whether the tasks used all items.
     pub fn drain(&mut self, deadline_ns: Option<u64>) -> Result<bool, Panicked> {
         let state = Arc::clone(&self.state);
         state.is_draining.store(true, Ordering::Release);

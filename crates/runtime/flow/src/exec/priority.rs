@@ -114,13 +114,14 @@ impl Priorities {
         Ok(self.program.add(task))
     }
 
-    /// Adds a receive task ([`Task::receiving`]) to a thread. `take` gets each item of the channel,
-    /// in the order of priorities among all of the thread's tasks. Among equal priorities, the item
-    /// that came first is next. The consumer attaches now: items that come before the thread starts
-    /// wait for it.
+    /// Adds a receive task ([`Task::receiving`]) to a thread. It calls `take` for each item of the
+    /// channel. Among the thread's ready tasks, the one with the highest priority runs first. Among
+    /// equal priorities, the task whose item came first runs first. The consumer attaches during
+    /// this call, so items that come before the thread starts are not missed.
     ///
     /// # Errors
-    /// The executor has no such thread, or the channel has no place for another consumer.
+    /// Fails if the executor has no such thread, or if the channel has no place for another
+    /// consumer.
     pub fn receive(
         &mut self,
         thread: usize,

@@ -32,8 +32,8 @@ struct CallbackRecord {
 }
 
 probe! {
-    /// Marks the creation of `callback` (a `CallbackRecord`). An earlier callback at this address
-    /// no longer exists.
+    /// Marks the creation of `callback`, whose address is that of a `CallbackRecord`. An earlier
+    /// callback at the same address no longer exists.
     onbeat_flow_task_init(callback) = 1
 }
 probe! {
@@ -46,7 +46,8 @@ probe! {
     onbeat_flow_task_end(callback) = 3
 }
 probe! {
-    /// Marks that `task` (a `TaskRecord`) publishes its output with this number.
+    /// Marks that `task` publishes its output number `sequence`. `task` is the address of a
+    /// `TaskRecord`.
     onbeat_flow_publish(task, sequence) = 4
 }
 
@@ -66,7 +67,6 @@ pub(crate) enum InputKind {
 #[derive(Debug)]
 pub(crate) struct CallbackProbe {
     record: Box<CallbackRecord>,
-    /// Keeps the string alive that `record` refers to.
     _source: Option<CString>,
 }
 

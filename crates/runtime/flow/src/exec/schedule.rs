@@ -24,8 +24,9 @@ pub enum Schedule {
         /// The slots in order, without overlap, within the cycle.
         slots: Vec<Slot>,
     },
-    /// A single time, after a delay: a watchdog or a time-out. The delay begins with the executor's
-    /// first step after the task has completed, or with the step that sees the item.
+    /// A single time, after a delay: a watchdog or a time-out. For a watchdog, the delay begins
+    /// with the executor's first step after the task has completed. For a time-out, it begins with
+    /// the step that sees the item.
     After {
         /// The delay after `start`; not 0.
         delay_ns: u64,
@@ -97,7 +98,6 @@ impl std::fmt::Display for Schedule {
     }
 }
 
-/// A schedule whose values were checked.
 #[derive(Debug, Clone)]
 pub(crate) enum Clock {
     Releases(Releases),
@@ -130,11 +130,12 @@ impl Clock {
     }
 }
 
-/// The releases of a period, or the slots of a cycle, numbered from 0.
+/// The releases of a period or the slots of a cycle. They are numbered from 0.
 #[derive(Debug, Clone)]
 pub(crate) struct Releases {
     cycle: Cycle,
-    /// `None` for a period: one release at the start of each cycle.
+    /// The slots within a cycle. `None` stands for a period, which has one release at the start of
+    /// each cycle.
     slots: Option<Vec<Slot>>,
 }
 
@@ -194,8 +195,6 @@ impl Releases {
         u64::try_from(start_ns).ok()?.checked_add(within_ns)
     }
 
-    /// Returns when the first release or slot after a time begins, or `None` if the cycle has no
-    /// slots.
     pub(crate) fn next_start_ns(&self, now_ns: u64) -> Option<u64> {
         // No release or slot begins before the first cycle.
         let after_ns = i128::from(now_ns).max(i128::from(self.cycle.origin_ns()) - 1);

@@ -40,8 +40,8 @@ pub(crate) struct ExecutorState {
     pub(crate) stats: Vec<SharedStats>,
     pub(crate) is_stopped: AtomicBool,
     pub(crate) is_draining: AtomicBool,
-    /// One counter per thread, which is odd while the thread is idle. It changes when the thread
-    /// becomes idle or busy while draining.
+    /// One counter per thread. It is odd while the thread is idle. While the executor drains, the
+    /// counter grows whenever the thread becomes idle or busy.
     pub(crate) idle: Vec<AtomicU64>,
     pub(crate) ended: AtomicUsize,
     pub(crate) owner: Waker,
@@ -66,8 +66,8 @@ impl ExecutorState {
         self.wakers.iter().for_each(Waker::wake);
     }
 
-    /// Reports whether all threads are idle and no item is on its way. The last thread that becomes
-    /// idle gets `true`.
+    /// Reports whether all threads are idle and no item is between two tasks. When the last thread
+    /// becomes idle, its call returns `true`.
     pub(crate) fn is_quiet(&self) -> bool {
         let before = self.all_idle();
         before.is_some() && self.edges.iter().all(Edge::is_quiet) && self.all_idle() == before

@@ -44,7 +44,7 @@ pub struct Task<S> {
 }
 
 impl<S: Send + 'static> Task<S> {
-    /// Creates a task. The task owns `state`, and `run` gets it in each execution.
+    /// Creates a task. The task owns `state`. Each execution calls `run` with the state.
     pub fn new(
         name: &str,
         options: TaskOptions,
@@ -76,19 +76,19 @@ impl<S: Send + 'static> Task<S> {
         self
     }
 
-    /// Adds a condition on contents: data activates the task only while `is_fulfilled` returns
-    /// true. The thread calls `is_fulfilled` once enough items have come, and again when more come.
-    /// The function can look at items with [`Consumer::peek`](crate::Consumer::peek), without
-    /// taking them. The function must be short and bounded.
+    /// Adds a condition on contents: data activates the task only if `is_fulfilled` returns true.
+    /// The thread calls `is_fulfilled` when enough items have come. It calls the function again
+    /// when more items come. The function can look at items with
+    /// [`Consumer::peek`](crate::Consumer::peek), without taking them. The function must be short
+    /// and bounded.
     pub fn only_if(mut self, is_fulfilled: impl FnMut(&mut S) -> bool + Send + 'static) -> Task<S> {
         self.contents = Some(Box::new(is_fulfilled));
         self
     }
 
     /// Sets a function that returns the time since which the next item of a feed has waited, in ns
-    /// of CLOCK_MONOTONIC. Tasks of equal priority then run in the order in which their items came,
-    /// not in the order in which the thread saw them. If the function returns `None`, the item
-    /// counts from when the thread saw it.
+    /// of CLOCK_MONOTONIC. Tasks of equal priority then run in the order of these times. If the
+    /// function returns `None`, the time at which the thread noticed the item counts instead.
     pub fn waiting_since(
         mut self,
         since_ns: impl FnMut(&mut S) -> Option<u64> + Send + 'static,
@@ -137,10 +137,10 @@ impl<S: Send + 'static> Task<S> {
 }
 
 impl Task<Consumer> {
-    /// Creates a receive task (thesis, 5.4.2, steps 6 to 8). It runs once for each item that has
-    /// come, and borrows that item. Receive tasks of equal priority run in the order in which their
-    /// items were sent into the channel. For a channel from another host, that is the order in
-    /// which they came to this host.
+    /// Creates a receive task (thesis, section 5.4.2, steps 6 to 8). It runs once for each item of
+    /// a channel, and borrows the item while it runs. Receive tasks of equal priority run in the
+    /// order in which their items were sent into the channel. For a channel from another host, that
+    /// is the order in which they came to this host.
     pub fn receiving(
         name: &str,
         consumer: Consumer,

@@ -4,11 +4,11 @@
 /// The event from which a one-shot timer counts. Each execution of its task cancels the timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimerStart {
-    /// The task's start, and each later completion. This makes a watchdog, which runs the task when
-    /// nothing else has run it for that long.
+    /// The task's start, and the end of each execution. This makes a watchdog: it runs the task if
+    /// nothing else has run the task for the delay.
     Completion,
-    /// The first unused item at this input. This makes a time-out: for a request whose answer comes
-    /// at another input, or for the missing items of a join.
+    /// The first unused item at the input with this number. This makes a time-out, for example for
+    /// a request whose answer comes at another input.
     Item(usize),
 }
 
@@ -39,8 +39,8 @@ impl Timer {
         }
     }
 
-    /// Sets the timer once the event has occurred from which it counts ([`TimerStart`]). Cancels
-    /// the timer if this event no longer applies. Real-time safe.
+    /// Sets the timer when its start event ([`TimerStart`]) has occurred. Cancels the timer if this
+    /// event no longer applies. Real-time safe.
     #[inline]
     pub(crate) fn observe(&mut self, now_ns: u64, arrived: &[u32]) {
         if !self.is_wanted(arrived) {
@@ -60,8 +60,8 @@ impl Timer {
         self.due_ns.is_some_and(|due| due <= now_ns)
     }
 
-    /// Returns when the timer fires. For a timer that is not set, returns when it would fire if it
-    /// were set now. Returns `None` if the event has not occurred from which the timer counts.
+    /// Returns when the timer fires, in ns. If the timer is not set, returns when it would fire if
+    /// it were set now. Returns `None` if its start event ([`TimerStart`]) has not occurred.
     pub(crate) fn due_ns(&self, now_ns: u64, arrived: &[u32]) -> Option<u64> {
         let due = self.due_ns;
         let due = due.unwrap_or_else(|| now_ns.saturating_add(self.delay_ns));

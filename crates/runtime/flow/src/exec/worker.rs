@@ -8,8 +8,8 @@ use crate::wait::clock;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
-/// A function that runs the ready tasks of a worker at this time (ns) and returns how many ran.
-/// Each kind of executor has its own.
+/// A function that runs the ready tasks of a worker at a time in ns and returns how many ran. Each
+/// kind of executor has a function of its own.
 pub(crate) type Step = fn(&mut Worker, u64) -> usize;
 
 pub(crate) struct LocalOutput {
@@ -28,8 +28,8 @@ pub(crate) struct RemoteInput {
     edge: usize,
     source: usize,
     seen: u64,
-    /// The number of the item at which the present poll ends, so that a fast producer cannot
-    /// prolong the poll.
+    /// The number of the item at which the worker stops polling this input for now, so that a fast
+    /// producer cannot prolong the poll.
     until: u64,
 }
 
@@ -53,8 +53,8 @@ pub(crate) struct WorkerTask {
     pub(crate) inputs: Vec<RemoteInput>,
     pub(crate) outputs: Outputs,
     pub(crate) priority: u32,
-    /// The time at which the task became ready, and its rank among tasks that became ready at the
-    /// same time.
+    /// The time in ns at which the task became ready, and its rank among the tasks that became
+    /// ready at this time.
     pub(crate) ready_since: Option<(u64, u64)>,
 }
 
@@ -142,8 +142,6 @@ impl Worker {
         self.state.edges[input.edge].set_head(until);
     }
 
-    /// Collects all tasks' items in the order of their arrival, and records when each task became
-    /// ready.
     pub(crate) fn collect_in_order(&mut self, now_ns: u64) {
         for &task in &self.receiving {
             for input in &mut self.tasks[task].inputs {

@@ -13,10 +13,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The alignment of the memory and of every payload, in bytes: a cache line.
 pub const ALIGN: usize = 64;
 
-/// The number of the producer's place in [`Region::claim`]. Consumer `c` has place `c + 1`.
+/// The number of the producer's place in [`Region::claim`]. The consumer with the number `c` has
+/// place `c + 1`.
 pub const PRODUCER: usize = 0;
 
-/// The memory of a channel, and the places of its participants.
+/// The memory of a channel. It also manages the places of the channel's participants.
 ///
 /// A place is a right that one participant has until it gives the place up *or dies*. This is how a
 /// channel notices the death of a participant that can no longer report it.

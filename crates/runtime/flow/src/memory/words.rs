@@ -9,8 +9,7 @@ mod plain {
     use super::*;
     use std::ptr::NonNull;
 
-    /// The memory of a region, which clones share. The region lives until the last clone is
-    /// dropped.
+    /// The memory of a channel. All clones share it. It is freed when the last clone is dropped.
     #[derive(Clone)]
     pub(crate) struct Memory {
         base: NonNull<u8>,
@@ -74,11 +73,11 @@ mod plain {
             unsafe { self.at(offset, 8).cast().as_ref() }
         }
 
-        /// Returns bytes of a payload.
+        /// Returns `size` bytes of a payload.
         ///
         /// # Safety
-        /// No thread of this process writes them while the slice lives, nor does another process
-        /// that keeps to the rules of the channel.
+        /// While the slice exists, no thread of this process writes these bytes. A process that
+        /// follows the rules of the channel does not write them either.
         #[inline]
         pub(crate) unsafe fn bytes(&self, offset: usize, size: usize) -> &[u8] {
             // SAFETY: inside and initialised; the caller rules out writers.
@@ -100,8 +99,8 @@ mod plain {
 #[cfg(not(loom))]
 pub(crate) use plain::Memory;
 
-/// Replaces the memory in tests with loom: one word per offset and size. An offset is used in one
-/// size only.
+/// Replaces the memory in tests with loom. Each pair of offset and size is a word of its own, so
+/// each offset is used with one size only.
 #[cfg(loom)]
 mod modelled {
     use super::*;

@@ -20,8 +20,6 @@ fn check(switches: usize, model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// Checks that no item is lost and that neither side sleeps for ever. The consumer sleeps until an
-/// item arrives, the producer until it has credit.
 fn everything_arrives(policy: Policy, items: u64) {
     let channel = channel(policy);
     let mut producer = channel.producer().unwrap();

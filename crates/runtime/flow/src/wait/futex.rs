@@ -3,7 +3,6 @@
 
 use crate::memory::atomics::AtomicU32;
 
-/// The largest number of words that a thread can wait on at once.
 pub(crate) const MAX_WORDS: usize = 33;
 
 #[derive(Clone, Copy)]
@@ -82,9 +81,9 @@ mod calls {
     /// The polling period where the kernel cannot wait for several words.
     const POLL_NS: u64 = 1_000_000;
 
-    /// Sleeps while all words have the values `seen`, at most until `deadline_ns`. On kernels
-    /// before Linux 5.16 it sleeps on the first word for at most 1 ms, so that the caller polls the
-    /// others.
+    /// Sleeps until one of the words no longer has its `seen` value, at most until `deadline_ns`.
+    /// On kernels before Linux 5.16 it sleeps on the first word for at most 1 ms, so that the
+    /// caller polls the others.
     pub(crate) fn wait_any(words: &[Word<'_>], deadline_ns: Option<u64>) {
         static MISSING: AtomicBool = AtomicBool::new(false);
         if let [only] = words {

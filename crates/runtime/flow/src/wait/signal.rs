@@ -61,7 +61,7 @@ impl<'a> Signal<'a> {
         }
     }
 
-    /// Sleeps until `ready` returns true or until `deadline_ns`. Returns the last answer of
+    /// Sleeps until `ready` returns true or until `deadline_ns`. Returns the last result of
     /// `ready`.
     pub(crate) fn wait(&self, deadline_ns: Option<u64>, mut ready: impl FnMut() -> bool) -> bool {
         if ready() {

@@ -64,18 +64,19 @@ impl Waker {
         Waker::default()
     }
 
-    /// Wakes the thread that sleeps here. Real-time safe: makes a system call only if a thread
-    /// sleeps.
+    /// Wakes the thread that sleeps at this waker. Real-time safe: makes a system call only if a
+    /// thread sleeps.
     pub fn wake(&self) {
         self.words.signal().notify();
     }
 
     /// Sleeps until `ready` returns true or until `deadline_ns` (CLOCK_MONOTONIC), and returns the
-    /// last answer. Calls `ready` again after each wake-up.
+    /// last result of `ready`. Calls `ready` again after each wake-up.
     ///
-    /// Consumers that join meanwhile count from the next call on. With consumers in shared memory
-    /// the call takes a lock while it copies their list. Only joining and leaving take the same
-    /// lock. Without such consumers the call takes no lock.
+    /// A consumer that gets this waker during the call wakes only later calls. If the waker has
+    /// consumers in shared memory, the call takes a lock while it copies their list. Only adding
+    /// and removing such consumers takes the same lock. Without such consumers the call takes no
+    /// lock.
     pub fn wait(&self, deadline_ns: Option<u64>, ready: impl FnMut() -> bool) -> bool {
         if self.words.remotes.load(Ordering::Acquire) == 0 {
             return self.words.signal().wait(deadline_ns, ready);
@@ -98,8 +99,8 @@ impl Waker {
         &self.words
     }
 
-    /// Adds the signal at this offset to the signals that the thread waits for. Returns `false` if
-    /// there are too many signals.
+    /// Adds a consumer's signal to the signals for which this waker's thread waits. `offset` is the
+    /// signal's place in the channel's memory. Returns `false` if there are too many signals.
     pub(crate) fn join(&self, memory: &Memory, offset: usize) -> bool {
         let mut remote = self.words.remote();
         if remote.len() >= MAX_REMOTE_SIGNALS {

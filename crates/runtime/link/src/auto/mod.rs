@@ -34,16 +34,16 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The chunk size in the hello of an [`Auto`] end. No plain TCP end has such large chunks, so a
-/// plain TCP end refuses the hello.
+/// The chunk size by which an [`Auto`] end marks its hello record. No plain TCP end has chunks of
+/// this size, so a plain TCP end refuses the hello record.
 const ANY_BACKEND: usize = u32::MAX as usize;
 const RECORD_TIMEOUT: Duration = Duration::from_secs(5);
-/// The time without a peer after which both ends connect and choose a backend again. One of them
-/// may have missed the last record of the previous choice.
+/// The time without a peer, in ns, after which both ends connect and choose a backend again. One
+/// end may have missed the last record of the previous choice.
 const CHOOSE_AGAIN_NS: u64 = 10_000_000_000;
 
-/// The number of times that an end chooses a backend again after its peer refused it for different
-/// options. The peer may have missed the choice. A further refusal is an error.
+/// The largest number of times that an end chooses a backend again because its peer refused it for
+/// different options. The peer may have missed the last choice. A further refusal is an error.
 const MOST_REFUSALS: u32 = 3;
 
 /// The reaction of an end if only one of the two ends has a faster backend.
@@ -310,7 +310,7 @@ impl Backend for Auto {
     }
 }
 
-/// A half of a link that keeps the end's [`Keeper`] running. The keeper refuses later peers at the
+/// A half of a link that owns the end's [`Keeper`], a thread that refuses further peers at the
 /// listening address.
 struct Kept<H: ?Sized> {
     half: Box<H>,

@@ -84,8 +84,8 @@ impl fmt::Display for Passed {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
     pub way: Way,
-    /// The faster backends that the ends do not use, each with the end that lacks it. Omits shared
-    /// memory if the ends are on different machines, and RDMA if neither end has it.
+    /// The faster backends that the ends do not use, each with the end that lacks it. Shared memory
+    /// is left out if the ends are on different machines. RDMA is left out if neither end has it.
     pub passed: Vec<Passed>,
 }
 

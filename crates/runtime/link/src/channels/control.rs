@@ -39,7 +39,7 @@ pub enum HostState {
     /// The receiving host's expected consumers have not attached yet.
     Waiting,
     Open,
-    /// The channel has ended regularly, and the relay with it.
+    /// The channel has ended as intended, and the relay has ended with it.
     Closed,
     /// The link broke, or was not resumed in time.
     Severed,

@@ -87,7 +87,7 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_bytes_are_refused_or_written_back_unchanged(bytes: Vec<u8>) {
+        fn any_bytes_are_refused_or_parsed_to_a_message_with_the_same_bytes(bytes: Vec<u8>) {
             if let Some(message) = Message::parse(&bytes) {
                 let mut slot = vec![0; message.bytes()];
                 message.write(&mut slot);

@@ -143,7 +143,7 @@ pub struct HostStatus {
 
 /// A set of channels from this host to another, or from another to this one.
 ///
-/// Both hosts ask for the same channels in the same order. Dropping this value ends the channels.
+/// Both hosts open the same channels in the same order. Dropping this value ends the channels.
 /// Items that were sent still leave if the other host takes them.
 pub struct Links {
     direction: Direction,
@@ -280,8 +280,8 @@ impl Links {
         relays.map(status).collect()
     }
 
-    /// Sets how long [`Medium::channel`] waits for the other host to ask for the same channel; 30 s
-    /// by default.
+    /// Sets how long [`Medium::channel`] waits until the other host opens the same channel; 30 s by
+    /// default.
     pub fn wait_for_peer(mut self, time: Duration) -> Links {
         self.peer_wait = time;
         self
@@ -343,8 +343,8 @@ impl Links {
 impl Medium for Links {
     type Error = LinksError;
 
-    /// Opens the channel of that name. Waits until each other host has asked for it too. `expected`
-    /// is the number of consumers at each receiving host.
+    /// Opens the channel of that name. Waits until each other host has opened the channel too.
+    /// `expected` is the number of consumers at each receiving host.
     fn channel(&self, name: &str, options: Options) -> Result<Channel, LinksError> {
         let mut opened = self.lock();
         if let Some(before) = opened.get(name) {

@@ -18,7 +18,8 @@ use std::str::FromStr;
 /// | `tcp://10.0.0.2:7400?key=link.key` | TCP, encrypted; the address is the sending host's |
 /// | `verbs://10.0.0.2:7400?key=link.key` | RDMA (feature `verbs`), **not** encrypted |
 ///
-/// The first channel uses this port number, the next channel the following one, and so on.
+/// The first channel uses the port number of the address, the next channel the following number,
+/// and so on.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {

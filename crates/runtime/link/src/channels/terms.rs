@@ -63,7 +63,7 @@ pub(super) fn credits(policy: Policy) -> Option<usize> {
 
 const LEAST_BYTES: usize = 1024;
 /// The largest number of messages in one direction that are sent and not consumed yet. With a
-/// larger number, a newer item would only wait longer.
+/// larger limit, a new item would only wait longer behind older ones.
 const MOST_MESSAGES: usize = 4;
 
 #[derive(Debug, Clone)]

@@ -21,13 +21,13 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 
-/// The bits that contain a time, in ns of CLOCK_MONOTONIC, in the word of a request or of a share
-/// of the window. The time overflows after two years.
+/// The bits of a word that contain a time, in ns of CLOCK_MONOTONIC. These are the words of
+/// requests and of the window's shares. The time overflows after two years.
 const INSTANT: u64 = (1 << 56) - 1;
 
 const AWAKE: u32 = 0;
-/// The state of a transfer's thread that sleeps until its bell rings, which means that it may ask
-/// for shares again.
+/// The state of a transfer's thread that sleeps until its bell rings. The bell means that the
+/// thread may ask for shares of the window again.
 const ON_BELL: u32 = 1;
 /// The state of a transfer's thread that sleeps until its connection reports an event. Other
 /// processes never wake such a thread.
@@ -80,14 +80,14 @@ pub enum Answer {
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Patience {
-    /// The time since which the more urgent transfer could have posted a chunk, if it has not done
-    /// so.
+    /// The time since which the more urgent transfer could have posted a chunk and has not done so.
+    /// `None` if it cannot post, or has posted a chunk meanwhile.
     since_ns: Option<u64>,
     granted: u64,
     passed: u64,
-    /// The number of chunks that the port had granted at two times. The first is from when the
-    /// transfer published its request. The second is from when its own chunk was granted, and 0
-    /// before.
+    /// Two values of the port's count of granted chunks. The first is from when the transfer
+    /// published its request. The second is from when the port granted the transfer's chunk, and is
+    /// 0 before.
     counted: Option<(u64, u64)>,
 }
 
@@ -135,9 +135,9 @@ impl<'p> Arbiter<'p> {
         ahead.is_none_or(|(other, at)| (other, SEATS - at) < (want, SEATS - seat))
     }
 
-    /// Returns for how long a share of the window is still lent, in ns. For a free share, returns
-    /// its word as the error. Clears a word that no transfer can have written, so that it does not
-    /// become a lease later.
+    /// Returns the remaining time of the lease of a share of the window, in ns. Returns the share's
+    /// word as an error if the share is free. Sets the word to 0 if no transfer can have written
+    /// it, so that it never counts as a lease.
     fn lease_left_ns(&self, share: &AtomicU64, now_ns: u64) -> Result<u64, u64> {
         let seen = share.load(SeqCst);
         match lease_end_left_ns(seen, now_ns) {
@@ -259,8 +259,8 @@ impl<'p> Arbiter<'p> {
         Answer::Granted(lent)
     }
 
-    /// Answers a transfer while a more urgent one waits. If the more urgent one could post a chunk
-    /// and does not for `patience_ns`, withdraws its request.
+    /// Answers a transfer while a more urgent transfer waits. Withdraws the request of the more
+    /// urgent transfer if it could post a chunk and does not do so for `patience_ns`.
     fn answer_behind(
         &self,
         seat: usize,
@@ -309,8 +309,8 @@ impl<'p> Arbiter<'p> {
         }
     }
 
-    /// Returns how many chunks were granted to transfers of higher priority. A count restarts at 0
-    /// when another transfer takes the same place on the port.
+    /// Returns the number of chunks that the port granted to transfers of higher priority. The
+    /// count of a transfer restarts at 0 when another transfer takes its place on the port.
     pub fn granted_above(&self, priority: u8) -> u64 {
         let above = |seat: &&Seat| seat.priority.load(Relaxed) > u32::from(priority);
         let seats = self.page.seats.iter().filter(above);
@@ -353,8 +353,8 @@ impl<'p> Arbiter<'p> {
         }
     }
 
-    /// Returns the time since which the transfer should ask for shares again, in ns, and clears
-    /// this time. Returns `None` if nobody has rung the transfer's bell since the last call.
+    /// Returns and clears the time at which the transfer's bell first rang, in ns. Returns `None`
+    /// if the bell has not rung since the last call.
     pub fn take_rung(&self, seat: usize) -> Option<u64> {
         let rung_ns = self.seat(seat).rung_ns.swap(0, Relaxed);
         (rung_ns > 0).then_some(rung_ns)

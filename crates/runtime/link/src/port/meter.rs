@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const LEAST_INTERVAL_NS: u64 = 50_000_000;
 const LEAST_WINDOWS: u64 = 8;
-/// The smallest rate that is measured is the given rate divided by this number.
+/// The smallest rate that a port measures is its given rate divided by this number.
 const LEAST_PART: u64 = 16;
 
 /// The acknowledged bytes and the measured rate of a port. All processes that use the port write
@@ -32,7 +32,7 @@ pub struct Meter {
     begun_waited: AtomicU64,
     /// The rate of the previous interval, bit/s; 0 before the first one.
     rate_before: AtomicU64,
-    /// The rate in force, bit/s; 0 stands for the given rate.
+    /// The rate that the port uses now, bit/s; 0 stands for the given rate.
     rate: AtomicU64,
 }
 
@@ -57,9 +57,9 @@ impl Sample {
     }
 }
 
-/// Returns the sample's rate if it differs enough from the rate in force: by more than an eighth. A
-/// lower rate counts only if the round trip is at most half of the time that the wire needs for the
-/// window.
+/// Returns the rate of `sample` if the port must change its rate: if the two differ by more than an
+/// eighth. A lower rate counts only if the round trip takes at most half of the time that the wire
+/// needs for the window.
 fn wanted_rate(in_force: u64, sample: &Sample) -> Option<u64> {
     let rate = sample.bits_per_second;
     let is_queue = sample.window_ns >= 2 * sample.round_trip_ns;
@@ -80,8 +80,8 @@ impl Meter {
         }
     }
 
-    /// Returns the measured rate, bit/s. `None` until two intervals in a row have shown another
-    /// rate than the given one.
+    /// Returns the measured rate, bit/s. Returns `None` until two intervals in a row have shown a
+    /// rate other than the given one.
     pub fn measured(&self, given: u64) -> Option<u64> {
         (self.rate.load(Relaxed) != 0).then(|| self.rate(given))
     }

@@ -177,7 +177,7 @@ impl Port {
         stats::of(&self.mapped, self.settings)
     }
 
-    /// Reads the counts of all transfers of the port of that name. A monitoring tool needs no place
+    /// Reads the counts of all transfers of the port of that name. The caller does not take a place
     /// on the port.
     ///
     /// # Errors
@@ -189,7 +189,6 @@ impl Port {
         Ok(stats::of(&mapped, Settings::of_terms(terms).check()?))
     }
 
-    /// Takes a place on the port for a new transfer, whose steps are counted in `steps`.
     pub(crate) fn seat(
         &self,
         priority: u8,
@@ -268,8 +267,8 @@ pub(crate) struct Arrivals<'a> {
 }
 
 impl<'a> Arrivals<'a> {
-    /// Reads from `stream`. Writes into `arrived_ns` when the kernel received the last byte of each
-    /// read, ns of CLOCK_MONOTONIC.
+    /// Reads from `stream`. After each read, writes the time at which the kernel received the last
+    /// byte to `arrived_ns`, in ns of CLOCK_MONOTONIC.
     pub(crate) fn of(stream: &'a TcpStream, arrived_ns: &'a AtomicU64) -> Arrivals<'a> {
         sys::stamp_arrivals(stream.as_fd());
         Arrivals { stream, arrived_ns }
@@ -289,7 +288,8 @@ impl Read for Arrivals<'_> {
 pub(crate) struct Counted<'a> {
     pub(crate) stream: &'a TcpStream,
     pub(crate) transfer: Option<&'a Seated>,
-    /// The written bytes are a chunk. The port gets a report when the peer has acknowledged it.
+    /// The written bytes are a chunk. The port gets a report when the peer has acknowledged the
+    /// chunk.
     pub(crate) marked: bool,
 }
 

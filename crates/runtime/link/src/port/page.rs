@@ -26,11 +26,12 @@ pub struct Seat {
     /// waits.
     pub want: AtomicU64,
     pub need: AtomicU32,
-    /// A count that changes when the transfer's thread should ask for shares of the window again.
+    /// A count that another thread changes when the transfer's thread should ask for shares of the
+    /// window again.
     pub bell: AtomicU32,
     pub asleep: AtomicU32,
-    /// The time since which the transfer's thread should ask for shares again, ns of
-    /// CLOCK_MONOTONIC. 0 if it need not ask.
+    /// The time at which the bell first rang since the transfer's thread last looked, ns of
+    /// CLOCK_MONOTONIC. 0 if it has not rung.
     pub rung_ns: AtomicU64,
     pub priority: AtomicU32,
     pub pid: AtomicU32,

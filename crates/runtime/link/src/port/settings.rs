@@ -65,10 +65,11 @@ fn on_wire(chunk: u64) -> u64 {
 }
 
 impl Settings {
-    /// Makes the settings for a wire of this rate, or less. The chunk size lets an urgent message
-    /// wait at most 1 ms for less urgent ones. The window is two chunks; slack and patience are 20
-    /// ms each. The port measures its rate while transfers wait for it. Chunks and window shrink
-    /// with the measured rate, to a sixteenth at most, so that the 1 ms holds on a slower wire too.
+    /// Makes settings for a wire of at most this rate. The chunk size lets an urgent message wait
+    /// at most 1 ms for less urgent ones. The window is two chunks; slack and patience are 20 ms
+    /// each. The port measures its rate while transfers wait for it. If the measured rate is lower,
+    /// chunks and window shrink in proportion, down to a sixteenth. So the 1 ms also holds on a
+    /// slower wire.
     pub fn of_rate(bits_per_second: u64) -> Settings {
         let settings = Settings {
             bits_per_second,
@@ -82,7 +83,7 @@ impl Settings {
     }
 
     /// Makes the settings for the rate that the network interface `name` reports. This is the rate
-    /// of its own wire. The path beyond it may be slower.
+    /// of the interface's own wire. The network behind the wire may be slower.
     ///
     /// # Errors
     /// The interface does not exist or reports no rate: it is down, or is not a wire.
@@ -98,7 +99,8 @@ impl Settings {
     }
 
     /// Sets how long less urgent messages may delay a more urgent one. Chooses the largest chunk
-    /// that allows it, between 1 KiB and 1 MiB. Call it after [`Settings::window_chunks`].
+    /// size that meets this limit, between 1 KiB and 1 MiB. Call it after
+    /// [`Settings::window_chunks`].
     pub fn blocking(mut self, most: Duration) -> Settings {
         let most_ns = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
         let fits = |chunk: &u64| {
@@ -140,8 +142,8 @@ impl Settings {
         self
     }
 
-    /// Sets how long other transfers wait for the most urgent one when it could send and does not;
-    /// 20 ms by default. Its process may be stopped, dead, or preempted.
+    /// Sets how long other transfers wait for the most urgent transfer while it could send and does
+    /// not; 20 ms by default. The process of this transfer may be stopped, dead, or preempted.
     pub fn patience(mut self, time: Duration) -> Settings {
         self.patience_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self
@@ -176,8 +178,8 @@ impl Settings {
     }
 
     /// Returns the longest time for which dead, stopped or stalled transfers can delay the others,
-    /// in ns. The delay ends when the leases of these transfers have ended and the others may go
-    /// first.
+    /// in ns. The delay ends when the leases of these transfers have ended and other transfers may
+    /// go first.
     pub fn stall_ns(&self) -> u64 {
         self.lease_ns() + self.patience_ns
     }

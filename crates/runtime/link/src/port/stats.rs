@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 pub struct PortStats {
     pub settings: Settings,
     /// The measured rate, bit/s: at least a sixteenth of the given rate. `None` if the port has
-    /// only had the given rate.
+    /// never used a rate other than the given one.
     pub measured_bits_per_second: Option<u64>,
     pub chunk_bytes: usize,
     /// The number of chunks that the port has granted, to present and former transfers.
@@ -39,7 +39,7 @@ pub struct TransferStats {
     pub longest_wait_ns: u64,
     /// The largest number of chunks that the port granted to other transfers while one chunk of
     /// this transfer waited. For the most urgent transfer this is at most one chunk per other
-    /// transfer, unless others went first because it did not send.
+    /// transfer, unless the others went first because this transfer did not send.
     pub most_before: u64,
     pub credit_wait_ns: u64,
     /// The number of times that a message was preempted: more urgent chunks left between two of its
@@ -64,8 +64,8 @@ pub struct Sent {
 }
 
 impl PortStats {
-    /// Returns a rate that the wire certainly reaches, bit/s. This is the given rate, or the
-    /// measured rate less an eighth, because the port ignores smaller changes. `None` if the
+    /// Returns a rate that the wire certainly reaches, bit/s. This is the given rate, or seven
+    /// eighths of the measured rate, because the port ignores smaller changes. `None` if the
     /// measured rate is the smallest possible one: the wire may be slower still.
     pub fn sure_bits_per_second(&self) -> Option<u64> {
         let given = self.settings.bits_per_second();

@@ -200,7 +200,6 @@ fn monotonic_ns(stamp: &libc::timespec) -> Option<u64> {
     (ago_ns < LONGEST_AGO_NS).then(|| now_ns().saturating_sub(ago_ns))
 }
 
-/// Makes reads report when the kernel had received the bytes ([`read_stamped`]).
 pub fn stamp_arrivals(socket: BorrowedFd<'_>) {
     let one: libc::c_int = 1;
     let length = size_of::<libc::c_int>() as libc::socklen_t;
@@ -238,8 +237,6 @@ pub enum SocketEvent {
     Ended,
 }
 
-/// Sleeps until the socket has a report, until `other` becomes readable, or until `until_ns`
-/// (CLOCK_MONOTONIC).
 pub fn wait_for_report(socket: BorrowedFd<'_>, other: &EventFd, until_ns: u64) -> SocketEvent {
     let mut watched = [
         // The kernel reports errors and error-queue events without a request.
@@ -273,9 +270,9 @@ mod tests {
         (sender, listener.accept().unwrap().0)
     }
 
-    /// Returns the time at which the bytes of a write arrived, and the time of the first report of
-    /// their acknowledgement. Returns `None` unless both stamps are at least 10 ms older than their
-    /// reading.
+    /// Returns two time stamps of the kernel: the arrival of a write's bytes, and the first report
+    /// of their acknowledgement. Returns `None` unless the test read both stamps at least 10 ms
+    /// later.
     fn stamps_long_before_the_read() -> Option<[u64; 2]> {
         let (sender, receiver) = pair();
         stamp_arrivals(receiver.as_fd());

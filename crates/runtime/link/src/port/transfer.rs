@@ -18,8 +18,8 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 
-/// The divisor that gives the shortest remaining lease with which a chunk may be posted: half of
-/// the lease. The thread may have been preempted after the grant.
+/// A chunk may be posted only if at least the whole lease divided by this number remains. The
+/// thread may have been preempted after the grant.
 const LEAST_LEFT: u64 = 2;
 
 struct Posted {
@@ -28,8 +28,8 @@ struct Posted {
     /// The number of bytes that the connection has sent up to the end of the chunk. `None` while
     /// the chunk is being written.
     end: Option<u64>,
-    /// The latest time at which the peer should have acknowledged the chunk, ns of CLOCK_MONOTONIC.
-    /// It follows if the chunk leaves at the port's rate after the chunks before it.
+    /// The latest time at which the peer should have acknowledged the chunk, in ns of
+    /// CLOCK_MONOTONIC. It is computed from the port's rate and the chunks that leave before.
     due_ns: u64,
 }
 
@@ -209,10 +209,10 @@ impl Transfer {
         usize::try_from(shares).map_or(self.rules.shares, |n| n.min(self.rules.shares))
     }
 
-    /// Publishes the next message: the size of its next chunk, and the instant since which the
-    /// message waits. `None` means that no message waits. So the message has its place in the
-    /// port's order before its thread wakes up. Real-time safe: a few stores. If the next message
-    /// is less urgent than the one before, call [`Transfer::pass_on`].
+    /// Publishes the size of the next message's next chunk, and the instant since which this
+    /// message waits. `None` means that no message waits. The port can then order the message
+    /// before its thread wakes up. Real-time safe: a few stores. If the next message is less urgent
+    /// than the one before, call [`Transfer::pass_on`].
     pub fn publish(&self, next: Option<(usize, u64)>) {
         let urgency = |since_ns| Urgency::new(self.priority, since_ns);
         let next = next.map(|(bytes, since_ns)| (urgency(since_ns), self.shares_needed(bytes)));
@@ -278,8 +278,8 @@ impl Transfer {
 
     /// Returns the time until which a chunk must wait because chunks of the same connection fill
     /// the window. While the leases of these chunks last, the waiting chunk keeps its place in the
-    /// port's order. After that it loses its place, so a peer that does not acknowledge delays only
-    /// its own transfer.
+    /// port's order. After that it loses its place. So a peer that does not acknowledge delays only
+    /// the transfer to this peer.
     fn blocked_by_own_chunks(
         &self,
         connection: &Connection,
@@ -387,7 +387,7 @@ impl Transfer {
     }
 
     /// Gives back the shares of the chunks that the peer has acknowledged. Returns whether it gave
-    /// back any shares. `reported` is true if a socket event led here.
+    /// back any shares. `reported` is true if the caller has seen a socket event.
     fn settle(&self, reported: bool) -> bool {
         let mut connection = self.connection();
         let connection = &mut *connection;
@@ -481,8 +481,6 @@ impl Transfer {
         }
     }
 
-    /// Returns the time since which this transfer should ask again, in ns. Returns `None` if
-    /// nothing has changed.
     pub fn take_rung(&self) -> Option<u64> {
         self.arbiter().take_rung(self.seat)
     }

@@ -63,14 +63,15 @@ impl Watched {
         Ok(())
     }
 
-    /// Returns the epoll registration for one event of the transfer's connection: an error or a
-    /// report, which the kernel always reports.
+    /// Returns the epoll registration for one event of the transfer's connection. It asks for no
+    /// event, because the kernel always reports errors, and reports of the socket's error queue
+    /// count as errors.
     fn next(transfer: &Transfer) -> EpollEvent {
         EpollEvent::new(EpollFlags::EPOLLONESHOT, transfer.seat() as u64)
     }
 
-    /// Makes the watching thread handle the transfer's next report. It wakes at once if the report
-    /// is already there.
+    /// Makes the port's thread handle the next acknowledgement report of the transfer's connection.
+    /// The thread wakes at once if the report is already there.
     pub fn hear(&self, transfer: &Transfer) {
         // If the connection has gone, there is nothing to hear.
         let _ = transfer.watch(|stream| self.epoll.modify(stream, &mut Watched::next(transfer)));

@@ -36,7 +36,7 @@ impl Thread {
 
 impl Drop for Thread {
     /// Waits until every message is acknowledged or given up, and until this end has sent its last
-    /// status. Also ends after 10 s without progress.
+    /// status. Gives up after 10 s without progress.
     fn drop(&mut self) {
         let shared = &*self.shared;
         let mut state = shared.lock();
@@ -234,8 +234,8 @@ impl AssuredIncoming {
         }
     }
 
-    /// Borrows the backend's receiving half from the link's thread and reads the value once. Waits
-    /// for a value at most a tenth of a second.
+    /// Borrows the backend's receiving half from the link's thread and reads the peer's latest
+    /// value once. Waits for the value at most a tenth of a second.
     fn read_once(
         &self,
         deadline_ns: Option<u64>,

@@ -59,7 +59,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn time_held_by_the_network_beyond_the_fastest_message_is_subtracted() {
+    fn the_time_for_which_the_network_holds_a_message_shortens_its_freshness() {
         let mut way = Transit::default();
         // The receiver's clock is 7 s behind; a message takes 1 ms at least.
         let arrives = |sent_ms: u64, way_ms: u64| (sent_ms - 7000 + way_ms) * MS;

@@ -11,7 +11,7 @@ pub const HEAD_BYTES: usize = 48;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Message = 1,
-    /// A message without content: it was too old before it could leave.
+    /// A message without content. The content became too old before it could leave.
     Void = 2,
     Terms = 3,
     Value = 4,

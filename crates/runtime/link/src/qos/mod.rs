@@ -91,8 +91,8 @@ use window::{Outbox, Retry, MOST_CREDITS};
 
 type Ways = (Box<dyn Sends>, Box<dyn Receives>);
 
-/// The bytes that a slot needs besides the message: for a head, and for the terms, which are larger
-/// than a small message.
+/// The bytes that a slot needs in addition to the message's size: for a head, and for the terms,
+/// which are larger than a small message.
 const MORE_BYTES: usize = HEAD_BYTES + TERMS_BYTES;
 
 /// The reaction of an end to a broken promise.
@@ -110,8 +110,8 @@ pub(crate) struct Promise {
     on_breach: OnBreach,
 }
 
-/// The quality of service of a link, as promises: what an end asserts about its messages, and how
-/// it reacts if a promise is broken. Each end states its own.
+/// The quality of service of a link, as promises. Each end has its own promises: what it asserts
+/// about its messages, and how it reacts if a promise is broken.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Qos {
     fresh_for: Option<Promise>,
@@ -211,7 +211,7 @@ pub struct QosLink<B> {
 }
 
 impl<B: Backend> QosLink<B> {
-    /// Returns the counts of the latest link. They start at 0 each time that the ends meet.
+    /// Returns the counts of the latest link. They start at 0 each time that the two ends connect.
     pub fn counts(&self) -> Counts {
         let counters = self.counters.lock();
         let counters = counters.unwrap_or_else(PoisonError::into_inner);

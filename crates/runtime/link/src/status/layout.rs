@@ -48,7 +48,6 @@ pub(crate) enum Word {
     Qos = 32,
 }
 
-/// The two words that identify a page, and the values that a reader expects in them.
 pub(crate) const HEAD: [(Word, u64); 2] = [(Word::Magic, MAGIC), (Word::Version, VERSION)];
 
 pub(crate) const QOS_WORDS: usize = 12;
@@ -123,7 +122,7 @@ impl State {
     }
 }
 
-/// The number of messages and values that a link has passed in one direction.
+/// The traffic that a link has passed in one direction.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Passed {

@@ -8,7 +8,8 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// The most descriptors of one process that onbeat examines. A process may have a million.
+/// The most descriptors of one process that onbeat examines. A process may have a million
+/// descriptors.
 const MOST_DESCRIPTORS: usize = 65_536;
 
 /// The end of a link, and the process that has it.
@@ -28,14 +29,14 @@ pub struct Found {
 pub struct Survey {
     /// The ends, ordered by process.
     pub links: Vec<Found>,
-    /// The number of processes that this one may not examine. They belong to other users or have
-    /// more rights.
+    /// The number of processes that the calling process may not examine. They belong to other users
+    /// or have more rights.
     pub hidden: usize,
     /// The number of status pages that are damaged or that another version of onbeat has written.
     pub foreign: usize,
 }
 
-/// Finds the links of all processes that this one may examine. Not real-time safe.
+/// Finds the links of all processes that the calling process may examine. Not real-time safe.
 pub fn survey() -> Survey {
     let mut found = Survey::default();
     let mut seen = Vec::new();

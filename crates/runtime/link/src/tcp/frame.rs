@@ -26,7 +26,7 @@ pub struct Chunk {
     /// The position of the chunk in the message or value, in bytes.
     pub offset: usize,
     pub bytes: usize,
-    /// The length of the whole message or value.
+    /// The length of the whole message or value in bytes.
     pub total: usize,
 }
 

@@ -66,8 +66,8 @@ pub fn handshake(bytes: &[u8], key: [u8; 32]) -> bool {
     accepted.is_ok() || connected.is_ok()
 }
 
-/// Checks that a hello in these bytes is written back unchanged. Returns `true` also if the bytes
-/// are not a hello.
+/// Checks that parsing and writing do not change the bytes of a hello. Returns `true` also if the
+/// bytes are not a hello.
 pub fn hello(bytes: &[u8]) -> bool {
     Hello::parse(bytes).is_none_or(|hello| Hello::parse(&hello.bytes()) == Some(hello))
 }

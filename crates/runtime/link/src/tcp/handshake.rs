@@ -42,8 +42,8 @@ pub struct Hello {
     pub sealed: bool,
     /// The session that the end wants to resume. `None` asks for a new one.
     pub session: Option<Session>,
-    /// The end has received nothing from its peer in this session, and so has sent nothing. A peer
-    /// without a session may accept such an end.
+    /// The end has received nothing from its peer in this session, and therefore has sent nothing.
+    /// A peer that has no session may accept an end in this state.
     pub is_unheard: bool,
 }
 

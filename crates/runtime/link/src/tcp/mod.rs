@@ -110,8 +110,8 @@ impl Tcp {
 
     /// Sends through a port. Before each chunk, the port chooses the most urgent of all its
     /// transfers. Larger priorities are more urgent. All messages of a link have the same priority.
-    /// The port sets the chunk size. If the other end is not on such a port, it needs
-    /// [`Tcp::chunk_bytes`] with [`Settings::chunk`](crate::port::Settings::chunk).
+    /// The port sets the chunk size. If the other end is not on a port with the same chunk size, it
+    /// needs [`Tcp::chunk_bytes`] with [`Settings::chunk`](crate::port::Settings::chunk).
     pub fn on_port(mut self, port: &Port, priority: u8) -> Tcp {
         self.chunk = port.settings().chunk();
         self.port = Some((port.clone(), priority));

@@ -49,7 +49,8 @@ pub struct Questions {
     pub wanted: u64,
     pub asked: u64,
     pub answered: u64,
-    /// The version and length of the latest answer. `None` if the peer had published no value.
+    /// The version and length of the value in the peer's latest answer. `None` if the peer had
+    /// published no value.
     pub answer: Option<(u64, usize)>,
 }
 
@@ -94,8 +95,8 @@ pub struct Shared {
     pub application_bell: Bell,
     pub writer_bell: Bell,
     pub connection_bell: Bell,
-    /// The number of message chunks that have left. It shows progress in a message that takes
-    /// longer than a closing end waits.
+    /// The number of message chunks that have left. A closing end uses the number to see progress
+    /// while a long message leaves.
     chunks: AtomicU64,
     page: Option<Arc<Page>>,
     /// The time since which the writer has been free to post a message, ns of CLOCK_MONOTONIC.

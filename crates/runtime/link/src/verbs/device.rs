@@ -210,7 +210,8 @@ pub enum Kind {
     Value,
 }
 
-/// A part of this end's memory, and the place in the peer's memory to or from which it is copied.
+/// A part of this end's memory, and the place in the peer's memory that the part is copied to or
+/// from.
 #[derive(Debug, Clone, Copy)]
 pub struct Transfer {
     pub local: u64,

@@ -53,8 +53,6 @@ fn honest_and_liar() -> (Halves, Joined, *const u8) {
     })
 }
 
-/// Posts a request and waits until the device has finished it. Returns `None` if it is unfinished
-/// at `until_ns`.
 fn post(queue: &mut Queue, request: Request, until_ns: u64) -> Option<Result<(), String>> {
     // SAFETY: the liar's memory stays registered until the test ends.
     unsafe { queue.post(request, Kind::Message) }.unwrap();

@@ -226,7 +226,7 @@ impl EndMemory {
             .clear();
     }
 
-    /// Divides the memory between the two halves. Call it once.
+    /// Divides the memory of this end between its two halves. Call it once.
     pub fn halves(self) -> (OutMemory, InMemory, Arc<EndMemory>) {
         let memory = Arc::new(self);
         let (out, incoming) = (Arc::clone(&memory), Arc::clone(&memory));
@@ -266,8 +266,8 @@ impl OutMemory {
         self.0.keys.out.to(at, bytes, ring, at)
     }
 
-    /// Returns the slot of a value to write. A device may read it at the same time. The reader
-    /// notices that.
+    /// Returns the slot of a value to write. The device may read the slot for the peer at the same
+    /// time. The peer then notices the change by the value's version.
     pub fn value(&mut self, slot: usize, bytes: usize) -> &mut [u8] {
         let parts = self.0.parts;
         // SAFETY: only the sending half uses this part, and borrows it only once.

@@ -127,8 +127,9 @@ impl Verbs {
     }
 
     /// Sends through a port. Before each chunk, the port chooses the most urgent of all its
-    /// transfers. Larger priorities are more urgent. If the other end is not on such a port, it
-    /// needs [`Verbs::chunk_bytes`] with [`Settings::chunk`](crate::port::Settings::chunk).
+    /// transfers. Larger priorities are more urgent. If the other end is not on a port with the
+    /// same chunk size, it needs [`Verbs::chunk_bytes`] with
+    /// [`Settings::chunk`](crate::port::Settings::chunk).
     ///
     /// A send then lasts until the peer's device has the whole message, because only the sending
     /// thread reads the acknowledgements. The deadline applies only to the wait for a credit.

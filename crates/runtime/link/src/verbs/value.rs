@@ -85,7 +85,6 @@ pub trait Remote {
     fn heads(&mut self) -> Result<Heads, Self::Error>;
     fn fetch(&mut self, slot: usize, bytes: usize) -> Result<(), Self::Error>;
     fn pin(&mut self, slot: Option<usize>) -> Result<(), Self::Error>;
-    /// Returns an error for heads that a correct publisher cannot write.
     fn impossible(&self) -> Self::Error;
 }
 
@@ -146,8 +145,9 @@ mod tests {
         slots: [[u64; 2]; SLOTS],
         publisher: Publisher,
         writing: Option<(usize, usize)>,
-        /// The numbers of publisher steps before the reader's accesses, the last entry first. When
-        /// the list is empty, one step precedes each access.
+        /// The number of steps that the publisher takes before each access of the reader. The
+        /// reader uses the last entry first. When the list is empty, the publisher takes one step
+        /// before each access.
         script: Vec<u8>,
         fetched: [u64; 2],
         accesses: usize,

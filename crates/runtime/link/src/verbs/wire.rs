@@ -10,7 +10,6 @@ pub struct Lane {
     pub psn: u32,
 }
 
-/// A piece of memory that the peer may access, with the key for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Window {
     /// The address in the process that owns the memory. Only requests to that process's device use
@@ -29,7 +28,7 @@ pub struct Endpoint {
     pub ring: Window,
     pub values: Window,
     pub heads: Window,
-    /// The word in which the peer says which value it is reading.
+    /// The word in which the peer writes which value it is reading.
     pub reading: Window,
 }
 

@@ -17,7 +17,7 @@ const STATUS: u8 = 5;
 
 #[derive(Debug, Default, Clone)]
 pub struct Noise {
-    /// The messages to harm: number, harm, and how many copies are harmed.
+    /// The messages to harm: the number, the kind of harm, and how many copies are harmed.
     messages: Vec<(u64, Harm, usize)>,
     statuses: usize,
     values: bool,

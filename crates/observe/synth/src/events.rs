@@ -155,7 +155,6 @@ pub(super) enum SpanEvent {
         client: InstanceId,
         time: u64,
     },
-    /// A running instance wakes up a thread or creates it, perhaps to hand work to it.
     HandOver {
         work: HandedId,
         instance: InstanceId,

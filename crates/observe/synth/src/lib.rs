@@ -83,7 +83,6 @@ struct Context {
 
 #[derive(Debug, Clone, Default)]
 struct Recording {
-    /// The time of the first event that counts for the recording's duration, in ns.
     first: Option<u64>,
     now: u64,
     events: PerMode<u64>,
@@ -99,8 +98,8 @@ pub struct Synth {
     spans: Spans,
     flow: Flow,
     modes: Modes,
-    /// A buffer for the events on their way from `spans` to `flow`. It is reused, so that `deliver`
-    /// does not allocate.
+    /// A buffer for the events that `spans` passes to `flow`. It is reused, so that `deliver` does
+    /// not allocate.
     room: Vec<SpanEvent>,
     #[cfg(test)]
     delivered: Vec<SpanEvent>,
@@ -335,8 +334,8 @@ impl Synth {
         self.cx.causes.component_number(tid)
     }
 
-    /// Returns the number of the component that the thread `tid` belonged to when the names of
-    /// threads were those in `names`. `tid` may be 0 or `UNTOLD`, as for [`Synth::component_of`].
+    /// Returns the number of the component to which the thread `tid` belongs according to `names`.
+    /// `tid` may be 0 or `UNTOLD`, as for [`Synth::component_of`].
     pub fn component_in(&mut self, names: &ThreadNames, tid: u32) -> u32 {
         self.cx.causes.component_number_in(names, tid)
     }

@@ -7,8 +7,8 @@ use onbeat_document::cuts::Cut;
 use onbeat_document::schema::Run;
 use onbeat_document::stated::StatedJunction;
 
-/// Topics of the ROS 2 infrastructure. No chain leads through them, unless the user names them as
-/// inputs.
+/// Topics of the ROS 2 infrastructure. No chain leads through them, unless the user states that
+/// chains begin at them.
 pub const INFRASTRUCTURE: [&str; 5] = ["/bond", "/clock", "/diagnostics", "/tf", "/tf_static"];
 
 /// The options that set how synthesis makes a model from events.

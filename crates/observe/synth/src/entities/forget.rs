@@ -5,8 +5,8 @@ use crate::ids::{EntityId, NodeId, ProcessIndex};
 use crate::index::VertexId;
 use crate::marks::Marks;
 
-/// The maximum number of original names that are kept for one changed name. If there are more, all of them
-/// are dropped and only counted.
+/// The maximum number of original names that are kept for one name that onbeat changed. If there
+/// are more, all of them are dropped, and only their number is kept.
 const RENAMED_MAX: usize = 256;
 
 impl Entities {
@@ -55,8 +55,9 @@ impl Entities {
         self.nodes.set_dead(node, ended_ns);
     }
 
-    /// Removes the references from processes to freed entities. Also removes the references from freed
-    /// entities to nodes, names and vertices, so that these can be forgotten.
+    /// Removes the references from processes to freed entities. Also removes the references from
+    /// freed entities to nodes, names and vertices, so that these nodes, names and vertices can be
+    /// forgotten.
     pub(crate) fn clear_freed(&mut self) {
         let freed = self.is_freed();
         for process in &mut self.processes.list {

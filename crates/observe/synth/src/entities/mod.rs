@@ -49,7 +49,6 @@ impl Endpoints {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Renamed {
     pub(crate) from: BTreeSet<NameId>,
-    /// The number of original names that were dropped because there were too many.
     pub(crate) forgotten: u64,
 }
 
@@ -351,9 +350,9 @@ impl Entities {
         self.ended.gone.pop()
     }
 
-    /// Returns the lowest slot that is free: no entity of the process with these looks has it. The
-    /// slot of the entity `but` counts as free, so that an entity that replaces another one gets
-    /// its number in every run.
+    /// Returns the lowest free slot for an entity with these looks in the process. The slot of the
+    /// entity `but` counts as free, so that an entity that replaces `but` gets the same slot in
+    /// every run.
     fn free_slot(&self, p: ProcessIndex, looks: &Looks, but: Option<EntityId>) -> Slot {
         let entities = self.process(p).entities.iter();
         let alike = entities.filter(|&&x| Some(x) != but).map(|&x| self.get(x));

@@ -13,9 +13,9 @@ pub(crate) struct Node {
     /// The program that created the node, if known. It distinguishes nodes of equal name.
     program: Option<NameId>,
     pub(crate) live: bool,
-    /// The time in ns at which the node ended last. A node can begin again in a new process.
     ended_ns: u64,
-    /// The time in ns at which the living process destroyed the node, if it has not made it again.
+    /// The time in ns at which the process destroyed the node while the process went on running.
+    /// `None` if the node exists, or if the process created it again.
     destroyed_ns: Option<u64>,
     pub(crate) identity: Identity,
     /// The number of nodes with this name and program that appeared before this one and were forgotten.
@@ -28,7 +28,8 @@ pub(crate) enum Identity {
     /// The node's name is unknown. The node stands for all nodes of its process and is named after the
     /// process.
     Guessed,
-    /// The node was a stand-in. It turned out to be this node, or the guessed node of its process.
+    /// The entity was created as a stand-in. The value is the node for which it stands: a known
+    /// node, or the guessed node of its process.
     Same(NodeId),
 }
 
@@ -48,7 +49,7 @@ impl Nodes {
     }
 
     /// Returns the node for which a stand-in was created. If that node is still unknown, returns
-    /// the guessed node.
+    /// the guessed node of the process.
     pub(crate) fn settled(&self, mut node: NodeId) -> NodeId {
         while let Identity::Same(other) = self.list[node.index()].identity {
             node = other;
@@ -137,7 +138,6 @@ impl Nodes {
         self.list.len() - self.free.len()
     }
 
-    /// Marks a node. If the node is a stand-in, also marks the node that it turned out to be.
     pub(crate) fn mark(&self, mut node: NodeId, marks: &mut Marks) {
         marks.add(node.index());
         while let Identity::Same(other) = self.list[node.index()].identity {

@@ -42,7 +42,6 @@ pub(super) struct Clock {
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rings {
-    /// The process put a message into a ring buffer or took one from it.
     pub(crate) used: bool,
     /// The subscriptions for which the recording shows only a ring buffer, and perhaps the topic.
     pub(super) found: Vec<EntityId>,

@@ -104,8 +104,6 @@ impl Entities {
         }
     }
 
-    /// Records that events of timer resets were lost. A timer that counts as cancelled may then run
-    /// again.
     pub(crate) fn resets_lost(&mut self) {
         for entity in &mut self.list {
             if let Some(timer) = entity.timer_mut() {

@@ -15,7 +15,6 @@ use crate::Context;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
-/// A response of a service to a client. The client's identifier is known, but not yet its entity.
 #[derive(Debug, Clone)]
 struct Answer {
     gid: Gid,
@@ -64,8 +63,6 @@ impl Callers {
         (it.kind() == EntityKind::Client && tied && it.name() == name).then_some(client)
     }
 
-    /// Returns the identifier of the client that reads a response at `time`, if only one client can
-    /// have received it.
     fn identify(
         &self,
         entities: &Entities,

@@ -31,8 +31,8 @@ struct MovingMean {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Habits {
     mean_exec: FxHashMap<EntityId, MovingMean>,
-    /// By endpoint: the clients whose callbacks publish by it, each with the number of publications
-    /// for which this is certain. The key is `None` for an unknown endpoint.
+    /// For each endpoint: the clients whose callbacks publish by it, each with the number of
+    /// publications for which this is certain. The key is `None` for an unknown endpoint.
     users: FxHashMap<Option<EntityId>, Vec<(EntityId, u32)>>,
     silent_in_a_row: FxHashMap<EntityId, u32>,
     unwaited: FxHashSet<EntityId>,

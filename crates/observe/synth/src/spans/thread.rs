@@ -81,7 +81,7 @@ pub(super) enum Library {
 pub(super) struct Rounds {
     pub(super) last_trigger: Option<Mark>,
     /// The recording has shown the executor between two callbacks. Before that, a single trigger
-    /// may be one that precedes a callback, and a first take may come from within a callback.
+    /// may be the one before a callback, and the first take may be made within a callback.
     pub(super) shown: bool,
     pub(super) executions_ns: u64,
     /// The number of wait sets that the thread has made. rclpy makes one per round. Other executors
@@ -110,7 +110,8 @@ pub(super) struct Calls {
     /// The thread's CPU time in ns when the executor looked for ready entities. `None` if another
     /// call of the thread was recorded since.
     pub(super) ready: Option<u64>,
-    /// The value of `ready` before the call that is being processed.
+    /// The value of `ready` before the call that is being processed. `ready` is the CPU time at
+    /// which the executor last looked for ready entities.
     pub(super) before: Option<u64>,
     /// The guard condition that rclpy's executor triggered after its wake-up and before any take,
     /// and the thread's CPU time in ns at this trigger.

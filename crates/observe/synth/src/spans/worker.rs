@@ -39,8 +39,8 @@ pub(super) struct Sleeps {
     long_ns: u64,
     needs_mutex: bool,
     woken: Option<u64>,
-    /// The mark at which the thread woke up for its current work. The thread had slept long, or had
-    /// used almost no CPU time since the last trigger or publication.
+    /// The mark at which the thread woke up for its current work. Before that, it slept long, or it
+    /// used almost no CPU time after its last trigger or publication.
     up: Option<Mark>,
     /// The thread's total CPU time in ns at its last trigger, its last publication, or its wake-up
     /// for the current work, whichever was latest.

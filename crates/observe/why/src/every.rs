@@ -38,8 +38,8 @@ pub struct Cut {
     /// The callback, thread or mutex owner that caused the stretch. `None` if the kind has none or
     /// it is unknown.
     pub by: Option<CulpritId>,
-    /// The state that the culprit was in, and the culprit of this state. `None` if the culprit ran
-    /// on a CPU without interruption.
+    /// The state of the culprit during the stretch, and the culprit of this state. `None` if the
+    /// culprit ran on a CPU without interruption.
     pub during: Option<(Kind, Option<CulpritId>)>,
     /// The reason why the kind is unknown. `None` for all other kinds.
     pub reason: Option<Reason>,

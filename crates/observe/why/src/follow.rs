@@ -30,7 +30,7 @@ pub(crate) struct Follow<T> {
     joins: Joins,
     waiting: VecDeque<Ended<T>>,
     now: Option<u64>,
-    /// The value of `now` before the latest call of [`Follow::advance`].
+    /// The current time as it was before the latest call of [`Follow::advance`].
     last: u64,
     next_forget: u64,
     /// The current names of threads. `None` if the names in the synthesis are used.
@@ -52,7 +52,6 @@ impl<T> Follow<T> {
         }
     }
 
-    /// Processes the next event. Afterwards the caller must push the event to its synthesis.
     pub(crate) fn push(&mut self, event: &Event) {
         self.advance(event.time_ns);
         self.event(event);
@@ -136,9 +135,9 @@ impl<T> Follow<T> {
         Some((ended, pieces))
     }
 
-    /// Forgets the joins to which no execution can refer any more. Returns the time before which
-    /// nothing is kept. Does nothing and returns `None` if too little time has passed since it last
-    /// did so.
+    /// Forgets the joins to which no execution can refer any more. Returns the time before which no
+    /// joins are kept. Returns `None` and forgets nothing if the last time is less than an eighth
+    /// of the history's window ago.
     pub(crate) fn forget(&mut self) -> Option<u64> {
         let now = self.now.filter(|now| *now >= self.next_forget)?;
         let window = self.history.window_ns();

@@ -385,7 +385,6 @@ pub(crate) struct PathNode {
     /// first publication of that callback, even if the data continues. The value is the start of
     /// that callback in the latest execution.
     cut: Option<u64>,
-    /// The number of items that were lost between the path's last two callbacks.
     pub(crate) lost: PerMode<u64>,
     /// The number of lineages that were dropped at this path because there were too many. They were
     /// not followed to the path's last callback, or not beyond it.
@@ -621,7 +620,6 @@ impl Paths {
         }
     }
 
-    /// Records that data continues from a callback, even if no path is followed there.
     pub(crate) fn extend_vertex(&mut self, vertex: VertexId) {
         set(&mut self.extended, vertex);
     }

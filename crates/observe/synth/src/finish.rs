@@ -617,8 +617,6 @@ impl<'a> Finish<'a> {
         }
     }
 
-    /// Adds a note for each link that the user stated (`--link`) if one of its two callbacks never
-    /// ran under the stated id.
     fn add_untied_links(&self, evidence: &mut Evidence) {
         for (i, link) in self.synth.options.links.iter().enumerate() {
             let tied = |of: fn(&Vertex) -> &Vec<usize>, end: &str| {

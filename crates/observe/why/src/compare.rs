@@ -106,7 +106,6 @@ struct Times {
     during: FxHashMap<Meanwhile, (u128, u128)>,
 }
 
-/// For each cause: its time, summed up over late executions and over other executions.
 #[derive(Debug, Clone)]
 pub(crate) struct Sums {
     pub(crate) limit_ns: u64,

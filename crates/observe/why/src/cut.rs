@@ -17,7 +17,6 @@ use rustc_hash::FxHashMap;
 /// longer time, the second execution does not count as waiting for the first one.
 const TURN_NS: u64 = 10_000_000;
 
-/// The culprit of a stretch, given by a number instead of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum By {
     Nobody,

@@ -78,7 +78,6 @@ impl<T> Follow<T> {
         self.history.push(event, event.time_ns);
     }
 
-    /// From now on, takes the names of threads from [`Follow::named`] instead of the synthesis.
     pub(crate) fn keep_names(&mut self) {
         self.names.get_or_insert_default();
     }
@@ -100,7 +99,6 @@ impl<T> Follow<T> {
         self.history.ran(tid, ran);
     }
 
-    /// Adds an execution that has ended. `cut_next` cuts it into pieces as soon as later events cannot change it.
     pub(crate) fn ended(&mut self, ended: Ended<T>) {
         self.waiting.push_back(ended);
     }
@@ -148,7 +146,6 @@ impl<T> Follow<T> {
     }
 }
 
-/// Replaces the thread of a culprit by the number of its component.
 fn component(synth: &mut Synth, names: Option<&ThreadNames>, by: By) -> By {
     let mut number = |tid| match names {
         Some(names) => synth.component_in(names, tid),

@@ -99,7 +99,6 @@ enum Off {
 #[derive(Debug, Clone)]
 struct Thread {
     pid: u32,
-    /// The time from which on the thread's scheduler events are recorded.
     scheduled: Option<u64>,
     now: Now,
     since: u64,
@@ -244,8 +243,6 @@ impl Thread {
         (self.counted, self.read) = (Some(time), Some(time));
     }
 
-    /// Returns the time for which the thread ran between `begin` and `end`. Subtracts the recorded
-    /// parts in which it did not run.
     fn ran_ns(&self, begin: u64, end: u64) -> u64 {
         fn within<T>(parts: &VecDeque<Part<T>>, begin: u64, end: u64) -> u64 {
             let from = parts.partition_point(|p| p.end <= begin);
@@ -340,7 +337,6 @@ pub(crate) fn is_ignored(kind: &EventKind) -> bool {
     ) || is_found(kind)
 }
 
-/// Returns an event that shows only that its thread had a CPU.
 pub(crate) fn some_act() -> EventKind {
     EventKind::Wait
 }
@@ -615,7 +611,6 @@ impl History {
         all.list
     }
 
-    /// Returns the executions on a thread that overlap the time from `begin` to `end`.
     pub(crate) fn executions(&self, tid: u32, begin: u64, end: u64) -> Vec<Ran> {
         let Some(thread) = self.threads.get(&tid) else {
             return Vec::new();
@@ -675,7 +670,6 @@ struct Slices {
 }
 
 impl Slices {
-    /// Adds a slice from the end of the last slice to `until`, unless the slice would be empty.
     fn until(&mut self, until: u64, state: State) {
         let until = until.min(self.end);
         if until <= self.at {

@@ -177,7 +177,6 @@ impl Once {
         }
     }
 
-    /// Writes those parts of an event that [`History::push`](crate::history::History::push) needs.
     fn spool_event(&mut self, event: &Event) {
         use record::*;
         let number = |n: u32| u64::from(n);
@@ -613,7 +612,6 @@ impl<R: Read> Replay<R> {
     }
 }
 
-/// Reads what [`put_times`] wrote. Returns the steps of the path with these data.
 fn times<R: Read>(r: &mut Records<R>, now: u64, path: &[PathStep]) -> io::Result<Vec<ChainStep>> {
     let mut before = now;
     let mut steps = Vec::with_capacity(path.len());

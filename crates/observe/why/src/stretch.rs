@@ -169,8 +169,6 @@ pub struct Execution {
     pub stretches: Vec<Stretch>,
 }
 
-/// The names of callbacks and components, by the numbers that a [`Piece`](crate::cut::Piece)
-/// contains.
 pub(crate) struct Names {
     pub(crate) ids: Vec<Option<String>>,
     pub(crate) components: Vec<Component>,

@@ -272,8 +272,6 @@ impl Entities {
         }
     }
 
-    /// Changes the properties that an entity's id shows. The entity gets a free slot among entities
-    /// with the same properties.
     pub(super) fn set_looks(
         &mut self,
         p: ProcessIndex,

@@ -117,8 +117,6 @@ impl Entities {
         }
     }
 
-    /// Marks the nodes that have QoS settings and are not in `ended`. Some of them are stand-ins to
-    /// which nothing else refers.
     pub(crate) fn mark_qos_nodes(&self, ended: &Marks, marks: &mut Marks) {
         for (_, node, _) in self.qos.keys() {
             if !ended.has(self.nodes.settled(*node).index()) {

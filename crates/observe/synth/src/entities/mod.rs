@@ -101,7 +101,6 @@ impl Entities {
         &mut self.list[e.index()]
     }
 
-    /// Returns the number of entities, including those that ended.
     pub(crate) fn len(&self) -> usize {
         self.list.len()
     }

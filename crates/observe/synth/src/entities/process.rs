@@ -141,8 +141,6 @@ impl Processes {
         self.of_pid.get(&pid).copied()
     }
 
-    /// Adds `n` to the number of objects that a process created. Leaves out the process if the
-    /// number is above the limit.
     pub(crate) fn count_created(&mut self, p: ProcessIndex, n: u32) {
         let process = &mut self.list[p.index()];
         let created = &mut process.created;

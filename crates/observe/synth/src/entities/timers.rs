@@ -21,7 +21,6 @@ impl Entities {
         }
     }
 
-    /// Handles `rcl_timer_reset`: the timer is due one period from now.
     pub(crate) fn timer_reset(&mut self, p: ProcessIndex, timer: u64, time: u64) {
         let Some(e) = self.handle(p, HandleKind::Timer, timer) else {
             return;

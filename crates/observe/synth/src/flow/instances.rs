@@ -325,8 +325,6 @@ impl Flow {
         }
     }
 
-    /// Reports the item on which an execution begins. `woken` is the time at which the item woke up
-    /// the thread.
     pub(super) fn detail_taken(
         &mut self,
         (to, thread, time): (VertexId, ThreadId, u64),

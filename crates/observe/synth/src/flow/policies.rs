@@ -162,7 +162,6 @@ impl Candidate {
     }
 }
 
-/// The earliest and the latest of several stamps, each with the index of its subscription.
 struct Ends {
     first: (usize, u64),
     last: (usize, u64),

@@ -47,8 +47,6 @@ impl Flow {
         }
     }
 
-    /// Adds an input that a running instance takes itself. Later publications of the instance descend from
-    /// this input too.
     pub(super) fn own_input(&mut self, cx: &mut Context, event: &OwnInput) {
         let Some(it) = self.instances.get(event.instance).copied() else {
             return;
@@ -197,8 +195,6 @@ impl Flow {
         all
     }
 
-    /// Counts an edge from a client's instance to the instance that waited for the response and now
-    /// continues.
     pub(super) fn continue_by(&mut self, instance: InstanceId, client: InstanceId, time: u64) {
         let vertex = |i| self.instances.get(i).map(|it| (it.vertex, it.start));
         let (Some((to, _)), Some((from, start))) = (vertex(instance), vertex(client)) else {

@@ -148,7 +148,6 @@ impl Services {
         })
     }
 
-    /// Reports whether the response to a client's request is known, or none is expected.
     pub(super) fn response_known(&self, client: EntityId, sequence: i64) -> bool {
         let call = self.call_of.get(&(client, sequence));
         let call = call.and_then(|key| self.calls.get(key));

@@ -159,7 +159,6 @@ impl Part {
         self.seen.published > 0 || outputs.saturating_sub(self.seen.fresh) <= few(outputs)
     }
 
-    /// Returns the numbers of the subscription's inputs that a later output can still use.
     fn left(&self, member: &Member) -> std::ops::Range<u64> {
         self.next.max(member.base)..member.next_number()
     }
@@ -1044,7 +1043,6 @@ fn is_guessed(cx: &Context, by: &Published) -> bool {
 }
 
 impl Group {
-    /// Returns the replay of all subscriptions that explains the outputs, if there is one.
     pub(crate) fn explained(&self, output: &Output) -> Option<Explained> {
         let fits = |r: &usize| output.scores.get(*r).is_some_and(Score::fits);
         let any = || self.replays.of_all(true).filter(fits);

@@ -78,7 +78,6 @@ impl Account {
         self.turn(time, State::Ready);
     }
 
-    /// Records that the recording has no scheduler events of the thread so far.
     pub(crate) fn unwatched(&mut self) {
         self.unscheduled = true;
     }

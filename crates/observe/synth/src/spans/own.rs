@@ -137,8 +137,6 @@ impl Spans {
         }
     }
 
-    /// Returns the owner of a publication that no callback made: an execution of one of the
-    /// application's own threads.
     pub(super) fn own_publication(
         &mut self,
         entities: &Entities,

@@ -106,8 +106,8 @@ struct Step {
     began: Began,
     /// The step repeats an earlier one: a callback had stored the data and now reads it again.
     reread: bool,
-    /// The higher this sum, the less certain it is that the data came on this path. Each junction
-    /// on the path adds its degree of doubt.
+    /// The sum of the degrees of doubt of all junctions on this path. The higher the sum, the less
+    /// certain it is that the data came on this path.
     doubts: u8,
 }
 
@@ -637,10 +637,10 @@ impl Paths {
     /// there.
     ///
     /// The model leaves out chains only in a dense graph in which lineages were dropped. It never
-    /// leaves out a path that the user cut. A left-out path is one of these:
+    /// leaves out a path that the user cut. It leaves out a path in two cases:
     ///
-    /// - Its last callback only stores its inputs.
-    /// - Its data continues, and lineages of the path were dropped.
+    /// - The path's last callback only stores its inputs.
+    /// - The data continues from the path's last callback, and lineages of the path were dropped.
     pub(crate) fn is_unlisted(&self, path: PathId) -> bool {
         let node = self.node(path);
         let dropped = || node.dropped.iter().any(|d| *d.1 > 0);

@@ -169,8 +169,8 @@ impl Entities {
 
     // ---- lifetimes
 
-    /// Creates an entity. An older entity at the same address ends. If both have equal looks, the
-    /// new one continues the older one's callback.
+    /// Creates an entity. An older entity at the same address ends. If the two have equal
+    /// [`Looks`], the new one continues the older one's callback.
     pub(crate) fn create(&mut self, p: ProcessIndex, new: NewEntity<'_>) -> EntityId {
         let mut entity = self.new_entity(p, new);
         let handles = new.handles.into_iter().filter(|h| h.1 != 0);

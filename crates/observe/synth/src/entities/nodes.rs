@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     pub(crate) name: NameId,
-    /// The program that created the node, if known. It distinguishes nodes of equal name.
+    /// The program that created the node, if known. It distinguishes nodes that have the same name.
     program: Option<NameId>,
     pub(crate) live: bool,
     ended_ns: u64,

@@ -120,8 +120,8 @@ impl Executions {
     }
 }
 
-/// The figures of executions as series in order of time. They show how many independent values the
-/// executions are equivalent to.
+/// The figures of executions, in order of time. They are needed to compute how many independent
+/// values the executions are equivalent to.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Batches {
     pub(crate) exec: BatchMeans,

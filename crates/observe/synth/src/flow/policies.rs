@@ -132,8 +132,8 @@ pub(super) struct Approximate {
     /// first input of each list belongs to the candidate, the narrowest set that the search has
     /// found.
     past: Vec<Vec<Stamped>>,
-    /// For each subscription: whether a dropped input might have been better than the inputs that
-    /// wait.
+    /// For each subscription: whether an input was dropped that might have given a narrower set
+    /// than the waiting inputs.
     dropped: Vec<bool>,
     candidate: Option<Candidate>,
 }

@@ -591,8 +591,8 @@ impl Flow {
         self.let_go(cx, publisher, name, deepest);
     }
 
-    /// Counts a published item as expected by each subscription of its topic. Returns the largest
-    /// queue depth of these subscriptions.
+    /// Counts a published item for each subscription of its topic that gets items through the
+    /// middleware. Returns the largest queue depth of all subscriptions of the topic.
     fn await_item(
         &mut self,
         cx: &mut Context,

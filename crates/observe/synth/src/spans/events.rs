@@ -28,8 +28,8 @@ struct Called {
     release: Release,
 }
 
-/// The assumption that `callback` belongs to `timer`: it has started `times` times in a row after a
-/// call of this timer.
+/// The assumption that `callback` belongs to `timer`: the callback has started `times` times in a
+/// row after a call of this timer.
 #[derive(Debug, Clone, Copy)]
 struct Guess {
     callback: u64,
@@ -202,9 +202,9 @@ impl Spans {
         call.map_or(Release::Unknown, |call| call.release)
     }
 
-    /// Late attach: returns the timer of an unknown callback that starts without a read on its
-    /// thread. Returns a timer only if the callback started [`STARTS_UNTIL_SURE`] times in a row
-    /// after a call of it.
+    /// Late attach: a callback of an unknown timer starts on the thread, and no read came before
+    /// it. Returns the timer if the callback has started [`STARTS_UNTIL_SURE`] times in a row after
+    /// a call of this timer.
     pub(super) fn guess_timer(
         &mut self,
         cx: &Context,

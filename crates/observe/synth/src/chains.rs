@@ -96,8 +96,8 @@ pub(crate) struct Began {
 struct Step {
     parent: Option<StepId>,
     path: PathId,
-    /// The time at which the previous step published the item that this step took. For a first
-    /// step, this is its start.
+    /// The time at which the previous step published the item that this step took. In a first step:
+    /// the step's own start.
     via_pub: u64,
     start: u64,
     /// The start of the lineage's first callback.
@@ -394,7 +394,7 @@ pub(crate) struct PathNode {
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Followed {
-    /// The list `ends` also contains outputs that repeat data which was published before.
+    /// The list `ends` also contains repeated outputs, whose data were published before.
     pub(crate) ages: bool,
     pub(crate) ends: Vec<ChainEnd>,
     pub(crate) joined: Vec<Joined>,

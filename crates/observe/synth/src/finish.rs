@@ -422,8 +422,8 @@ impl<'a> Finish<'a> {
         listed
     }
 
-    /// Adds a path if executions ended, items were lost or lineages were dropped on it. Lineages that were
-    /// dropped on an unlisted path count for the path's source.
+    /// Adds a path to the evidence if executions ended, items were lost or lineages were dropped on
+    /// it. Lineages that were dropped on an unlisted path count for the path's source.
     fn add_path(
         &self,
         evidence: &mut Evidence,

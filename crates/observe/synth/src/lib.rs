@@ -244,8 +244,8 @@ impl Synth {
 
     /// Starts to keep executions and items in detail, and everything that [`Synth::follow`] keeps.
     ///
-    /// Executions of chains then include outputs that repeat data which was published before. From
-    /// now on, the caller must drain all of this after every few events.
+    /// From now on, executions of chains include repeated outputs, whose data were published
+    /// before. The caller must drain everything after every few events.
     pub fn detail(&mut self) {
         self.follow();
         self.flow.details.get_or_insert_default();

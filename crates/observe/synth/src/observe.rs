@@ -5,7 +5,7 @@ use super::values::ThreadId;
 use crate::chains::Steps;
 use crate::index::{NameId, StepId, VertexId};
 
-/// An execution, or an item on its way, which synthesis reports while events pass.
+/// Something that synthesis reports while it processes events: an execution, or an item on its way.
 ///
 /// Times are CLOCK_MONOTONIC. `pid` and `tid` are the ids of the process and of the thread that ran
 /// the callback or published. `callback` is an index into

@@ -19,7 +19,8 @@ pub struct SynthOptions {
     pub run: Run,
     /// `/rosout`, `/parameter_events` and the parameter services are in the model.
     pub infrastructure: bool,
-    /// Links that the user states: data that passes through a node's memory, which no event shows.
+    /// Links that the user states. A link is data that passes through a node's memory. No event
+    /// shows it.
     pub links: Vec<Link>,
     /// Junctions that the user states. They replace the junctions that synthesis would find.
     pub junctions: Vec<StatedJunction>,

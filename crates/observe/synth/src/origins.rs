@@ -17,7 +17,7 @@ use crate::marks::Marks;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Origin {
     pub(crate) root: VertexId,
-    /// The set of those callbacks that close a loop and through which the data went. Bit `i` stands
+    /// The callbacks through which the data went and each of which closes a loop. Bit `i` stands
     /// for entry `i` of [`Origins::loops`].
     passed: u64,
     pub(crate) oldest: u64,
@@ -55,8 +55,8 @@ impl Origin {
 #[derive(Debug, Clone, Default)]
 struct Set {
     refs: u32,
-    /// The data passed a junction when the junction had too few outputs to show reliably which
-    /// inputs it joins.
+    /// The data passed a junction too early. The junction had too few outputs at that time to show
+    /// reliably which inputs it joins.
     early: bool,
     /// The origins, sorted by their source and then by the loops that their data passed.
     origins: Vec<Origin>,
@@ -183,7 +183,7 @@ impl Origins {
         to
     }
 
-    /// Adds the origins `from` of an item that enters a callback to the callback's own origins
+    /// An item enters a callback. Adds the item's origins `from` to the callback's own origins
     /// `to`. Takes over the caller's reference to `to`. `reread` is set if the callback had already
     /// read the item.
     pub(crate) fn enter(

@@ -66,9 +66,9 @@ impl<T> Every<T> {
         self.follow.push(event);
     }
 
-    /// Takes waits and joins out of the synthesis, for which [`Synth::detail`] must have been
-    /// called. The caller must call this before it passes the executions that were reported at the
-    /// same time to [`Every::ended`].
+    /// Takes the waits and joins out of the synthesis. The caller must have called
+    /// [`Synth::detail`] for this synthesis. It must call this function before [`Every::ended`],
+    /// which gets the executions that were reported at the same time.
     pub fn take(&mut self, synth: &mut Synth) {
         self.take_seeing(synth, |_| {});
     }

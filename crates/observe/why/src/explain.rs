@@ -123,8 +123,8 @@ pub struct Why {
 
 impl Why {
     /// Starts an explanation of one chain or callback. `options` must be the options of the pass
-    /// that made the model, and `ids` are the callback ids of that pass. `limit_ns` is the latency
-    /// above which an execution is late, and `longest_ns` the largest latency in the model.
+    /// that made the model, and `ids` are the callback ids of that pass. An execution with a
+    /// latency above `limit_ns` is late. `longest_ns` is the largest latency in the model.
     pub fn new(
         options: SynthOptions,
         target: Target,

@@ -102,7 +102,7 @@ struct Thread {
     scheduled: Option<u64>,
     now: Now,
     since: u64,
-    /// The time of the thread's latest recorded event that shows that it had a CPU.
+    /// The time of the latest recorded event that shows that the thread had a CPU.
     seen: u64,
     /// The latest time at which the thread left a CPU or the kernel reported its CPU time.
     counted: Option<u64>,

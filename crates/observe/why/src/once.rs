@@ -19,9 +19,9 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 
 /// The kinds of records. The comment of each kind says what happened and which fields follow.
 ///
-/// Each field is a number. A record of a kind up to `LIFE` begins with the number of the thread
-/// that it is about, which the comments do not list. Threads are numbered from 0, in the order of
-/// their records of kind `THREAD`. Times are in ns.
+/// Each field is a number. A record of a kind up to `LIFE` has a further first field, which the
+/// comments do not list: the number of the thread that the record is about. Threads are numbered
+/// from 0, in the order of their records of kind `THREAD`. Times are in ns.
 mod record {
     pub(super) const SWITCH_IN: u8 = 0;
     pub(super) const PREEMPTED: u8 = 1;

@@ -277,8 +277,8 @@ impl Entities {
         (!name.is_empty()).then(|| self.names.intern(&name))
     }
 
-    /// If a process has exactly one known node, decides that its guessed node is that node. The
-    /// decision stays open when the process has a second known node.
+    /// Decides whether the guessed node of a process is a known one: it is if the process has
+    /// exactly one known node. Otherwise it stays a guessed node.
     fn settle_guess(&mut self, p: ProcessIndex) {
         let process = self.process(p);
         let (Some(guess), nodes) = (process.fallback, &process.nodes[..]) else {

@@ -19,9 +19,9 @@ impl Entities {
         Some(e)
     }
 
-    /// Late attach: returns the subscription that reads a ring buffer into which a message of
-    /// `topic` is put. This is the process's only subscription to the topic without a known ring
-    /// buffer. If there is none, or more than one, creates a new subscription.
+    /// Late attach: a message of `topic` was put into a ring buffer. Returns the subscription that
+    /// reads this buffer: the process's only subscription to the topic without a known ring buffer.
+    /// If there is none, or more than one, creates a new subscription.
     pub(crate) fn ring_found(
         &mut self,
         p: ProcessIndex,

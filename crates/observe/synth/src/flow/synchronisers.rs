@@ -269,8 +269,8 @@ const MAX_BEYOND: usize = 16;
 
 const MAX_CREDIT: u8 = 3;
 
-/// The number of outputs from which on the evidence decides which lineages are followed to an
-/// output. Before that, all of them are followed.
+/// The number of outputs after which the evidence decides which lineages continue to an output.
+/// Until then, all of them continue.
 const MIN_OUTPUTS: u64 = 10;
 
 /// The number of executions after which the only subscription of a node is no longer checked for a

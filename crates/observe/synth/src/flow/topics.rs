@@ -104,8 +104,8 @@ const STAMP_TOLERANCE_NS: u64 = 200_000;
 /// not compared with the stamp.
 const STAMP_WINDOW_NS: u64 = 10_000_000_000;
 
-/// The minimum change of the clock offset between two samples, in ns, that shows that somebody has
-/// set the clock.
+/// The minimum change of the clock offset from one sample to the next, in ns, after which the clock
+/// counts as set by somebody.
 const STEP_NS: u64 = 1_000_000;
 
 /// The minimum difference between two samples of the clock offset, in ns, for which the earlier

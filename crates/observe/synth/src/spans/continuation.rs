@@ -47,8 +47,8 @@ impl Chosen {
     }
 }
 
-/// An execution of code that waited for a response or that executes an action's goal. The code has
-/// published something.
+/// An execution of code that waited for a response, or of the code that executes an action's goal.
+/// The code has published something.
 #[derive(Debug, Clone)]
 pub(super) struct Continuation {
     pub(super) entity: EntityId,
@@ -291,8 +291,8 @@ impl Spans {
         }
     }
 
-    /// Returns the end of code that began at `from` and after which the executor made a wait set at
-    /// `to`. The executor's usual CPU time before a wait set is subtracted from `to`.
+    /// Returns the end of code that began at `from`. After this code, the executor made a wait set
+    /// at `to`. The result is `to` minus the executor's usual CPU time before a wait set.
     pub(super) fn without_overhead(&self, ti: ThreadIndex, from: Mark, to: Mark) -> Mark {
         let spent = to.totals.since(&from.totals).exec_ns;
         let usual = self.threads[ti].rounds.overhead.median().min(spent);

@@ -158,8 +158,8 @@ impl Spans {
         true
     }
 
-    /// Reports whether a span that ends is only the call of a timer whose callback runs on another
-    /// thread.
+    /// Reports whether a span that ends is only the call of a timer. The timer's callback then runs
+    /// on another thread.
     ///
     /// Late attach: also returns true for a short span that may be such a call, until the process
     /// has shown its client library or has made [`CALLS_UNTIL_LIBRARY_SEEN`] calls.
@@ -235,8 +235,8 @@ impl Spans {
         Some(first.timer)
     }
 
-    /// Records that `callback` started after a call of `timer`, to which it probably belongs.
-    /// Returns true if this happened [`STARTS_UNTIL_SURE`] times in a row.
+    /// Records that `callback` started after a call of `timer`. It probably is the callback of this
+    /// timer. Returns true if this happened [`STARTS_UNTIL_SURE`] times in a row.
     pub(super) fn is_sure(&mut self, ti: ThreadIndex, callback: u64, timer: EntityId) -> bool {
         let process = self.threads[ti].process.index();
         let guesses = &mut self.processes[process].events.guesses;

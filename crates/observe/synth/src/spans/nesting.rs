@@ -17,15 +17,15 @@ use crate::Context;
 const MAX_OUTER: usize = 8;
 
 impl Spans {
-    /// Reports whether the thread runs a callback that has its own end event, or has a callback
-    /// that waits for a nested one.
+    /// Reports whether the thread runs a callback that has its own end event. Also returns true if
+    /// a callback on the thread waits for a nested one.
     pub(super) fn is_within(&self, ti: ThreadIndex) -> bool {
         let thread = &self.threads[ti];
         !thread.outer().is_empty() || thread.span().is_some_and(CallbackSpan::is_exact)
     }
 
-    /// Records that an executor continues on the thread although a callback has not ended. Either
-    /// the callback runs this executor itself, or an exception ended the callback.
+    /// Records that an executor makes a call on the thread although a callback has not ended there.
+    /// Either the callback runs this executor itself, or an exception ended the callback.
     pub(super) fn spin_within(&mut self, cx: &Context, ti: ThreadIndex, time: u64) {
         self.settle_inner(cx, ti, time);
         let thread = &mut self.threads[ti];
@@ -40,16 +40,15 @@ impl Spans {
         self.leave_silent(cx, ti, time);
     }
 
-    /// Records that a callback of this service began again before it ended, or that the service
-    /// responded. If no callback of the service has reported its end so far, onbeat assumes that
-    /// none will.
+    /// Records that the service responded, or that its callback began again without an end before.
+    /// If no callback of the service has reported its end so far, onbeat assumes that none will.
     pub(super) fn learn_endless(&self, cx: &mut Context, e: EntityId) {
         let it = cx.entities.get_mut(e);
         it.nests.endless |= it.kind() == EntityKind::Service && it.exact && !it.nests.ends;
     }
 
-    /// Ends the callbacks that run on the thread, if an executor continued within them. Does this
-    /// only for services whose callbacks return without an event of their end.
+    /// Ends the callbacks on the thread within which an executor has made calls. Does this only for
+    /// services whose callbacks return without an event of their end.
     fn leave_silent(&mut self, cx: &Context, ti: ThreadIndex, time: u64) {
         let is_left = |span: &CallbackSpan| {
             let left = span.exact().is_some_and(|exact| exact.left.is_some());
@@ -104,8 +103,8 @@ impl Spans {
         self.unnest(ti, None);
     }
 
-    /// Decides to which callback the item belongs that was last read within a callback. Also ends a
-    /// nested execution that has no end event of its own.
+    /// Decides whether the item that was last read within a callback belongs to this callback or to
+    /// a nested one. Also ends a nested execution that has no end event of its own.
     pub(super) fn settle_inner(&mut self, cx: &Context, ti: ThreadIndex, time: u64) {
         self.settle_read(cx, ti);
         let thread = &mut self.threads[ti];
@@ -308,8 +307,8 @@ impl Spans {
         Some(Owner::Undecided(decision))
     }
 
-    /// Records that a callback with its own end event ended normally, although an executor
-    /// continued within it. The callback therefore ran that executor itself.
+    /// Records that a callback with its own end event ended normally, although an executor had made
+    /// calls within it. The callback therefore ran that executor itself.
     pub(super) fn prove_spin(&mut self, cx: &mut Context, span: &mut CallbackSpan) {
         let (Some(entity), instance) = (span.entity, span.instance) else {
             return;

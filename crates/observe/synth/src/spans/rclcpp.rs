@@ -12,8 +12,8 @@ use crate::values::Release;
 use crate::Context;
 
 impl Spans {
-    /// Records that the executor continues with the next entity. If a read was not yet followed by
-    /// a callback, it stays open.
+    /// Records that the executor begins to execute the next entity. A read stays open if no
+    /// callback has followed it yet.
     pub(crate) fn execute(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
         self.note_rclcpp(ti);
         let thread = &mut self.threads[ti];

@@ -120,15 +120,15 @@ pub(super) struct Calls {
     pub(super) first: bool,
     pub(super) timer_calls: u8,
     /// Late attach: the thread may still run a callback that began before the recording. Reset when
-    /// the thread's executor continues.
+    /// the thread's executor makes its next call.
     pub(super) unseen: bool,
     pub(super) creation: Creation,
     pub(super) called: CalledTimers,
 }
 
 /// The timers that the thread has called since its last wait and whose callbacks have not started
-/// yet, oldest first. They are needed because an executor may call all timers that are due before
-/// it runs their callbacks.
+/// yet, oldest first. An executor may first call all timers that are due, and then run their
+/// callbacks.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CalledTimers {
     len: u8,

@@ -136,7 +136,7 @@ fn measured(out: &mut String, chain: &Chain) {
     }
 }
 
-/// A node that a chain passes, with the topic that it takes and the topic that it publishes.
+/// A step of a chain: the node, the topic that it takes, and the topic that it publishes.
 type Step<'a> = (&'a str, Option<&'a str>, Option<&'a str>);
 
 /// Returns the nodes of a chain. Consecutive callbacks of one node, for example into a

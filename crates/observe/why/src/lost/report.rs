@@ -69,8 +69,8 @@ pub struct Cause {
     /// The reason why the cause is unknown. Set only for unknown causes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<LossReason>,
-    /// The states of the subscription's thread that took most of the time for which an overwritten
-    /// item waited. The state that is most frequent among the items comes first. Set only for
+    /// The states of the subscription's thread while overwritten items waited: for each item, the
+    /// state that took most of its waiting time. The most frequent state comes first. Set only for
     /// overwritten items.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub meanwhile: Vec<Meanwhile>,
@@ -86,7 +86,8 @@ fn setting<S: serde::Serializer>(of: &Option<Setting>, serializer: S) -> Result<
     name.serialize(serializer)
 }
 
-/// A state of the subscription's thread that took most of the time for which some items waited.
+/// A state of the subscription's thread. For some items, it took most of the time for which the
+/// item waited.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Meanwhile {

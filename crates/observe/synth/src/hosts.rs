@@ -167,7 +167,8 @@ impl Clock {
         Some(event)
     }
 
-    /// Returns a sentence for the assumptions of the model, which states the offset of this clock.
+    /// Returns a sentence that states the offset of this clock. The sentence is meant for the
+    /// model's list of assumptions.
     pub fn sentence(&self, host: usize, hosts: &[Exchange]) -> String {
         let (name, beside) = (&hosts[host].name, &hosts[self.beside].name);
         let cpus = format!(

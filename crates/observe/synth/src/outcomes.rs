@@ -58,7 +58,7 @@ pub enum Loss {
         /// Publisher and subscription both ask for reliable delivery. `None` if the recording does not
         /// show it.
         reliable: Option<bool>,
-        /// The recording shows how many items the subscription's history holds.
+        /// The recording shows how many items the subscription's history can store.
         depth_known: bool,
         /// The publisher sets a lifespan, after which the middleware drops its items.
         has_lifespan: bool,

@@ -25,7 +25,7 @@ const CAUSES_IN_SENTENCE_MAX: usize = 3;
 /// compared with [`Finding::chance`].
 const CHANCE: f64 = 0.05;
 
-/// The comparison of late executions with the others: what takes longer in the late ones.
+/// The comparison of late executions with other executions: what takes longer in the late ones.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {

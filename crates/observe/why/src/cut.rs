@@ -161,8 +161,8 @@ impl Known<'_> {
         }
     }
 
-    /// Adds the pieces of a sleep for a mutex that ends at `end`. Each piece shows one state of the
-    /// mutex's owner during the sleep.
+    /// Adds the pieces of a sleep that ends at `end`. The thread sleeps because it waits for a
+    /// mutex. Each piece shows one state of the mutex's owner during the sleep.
     fn owner(&self, pieces: &mut Pieces, place: u32, owner: u32, end: u64) {
         let begin = pieces.at;
         let ran = Executions::new(self.history.executions(owner, begin, end));
@@ -214,8 +214,8 @@ impl Known<'_> {
         outer.min_by_key(|r| r.0)
     }
 
-    /// Adds the pieces of the wait for the callback's thread, which ends at `until`. `asleep` gives
-    /// the kind and the culprit of a piece during which this thread sleeps.
+    /// Adds the pieces of a wait for the callback's thread. The wait ends at `until`. `asleep`
+    /// gives the kind and the culprit of a piece during which this thread sleeps.
     fn waits(&self, pieces: &mut Pieces, step: &ChainStep, until: u64, asleep: (Kind, By)) {
         let begin = pieces.at;
         let ran = Executions::new(self.history.executions(step.tid, begin, until));
@@ -256,7 +256,7 @@ impl Known<'_> {
         }
     }
 
-    /// Adds the pieces of an item's way to the callback's thread, which ends at `end`. The thread
+    /// Adds the pieces of an item's way to the callback's thread. The way ends at `end`. The thread
     /// `waker` of the middleware or the executor brought the item and woke up the callback's
     /// thread. Each piece shows one state of `waker`.
     fn carried(&self, pieces: &mut Pieces, place: u32, waker: u32, end: u64) {

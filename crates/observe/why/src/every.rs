@@ -35,8 +35,8 @@ pub struct Cut {
     /// The number of the callback to whose part of the latency the stretch belongs.
     pub place: u32,
     pub kind: Kind,
-    /// The callback, thread or mutex owner that caused the stretch. `None` if the kind has none or
-    /// it is unknown.
+    /// The callback, thread or mutex owner that caused the stretch. `None` if stretches of this
+    /// kind have no culprit, or if the culprit is unknown.
     pub by: Option<CulpritId>,
     /// The state of the culprit during the stretch, and the culprit of this state. `None` if the
     /// culprit ran on a CPU without interruption.
@@ -103,8 +103,9 @@ impl<T> Every<T> {
         });
     }
 
-    /// Calls `report` for each execution that later events cannot change, with the caller's data
-    /// and the execution's stretches. At the end of the events, set `all` to report the rest.
+    /// Calls `report` for each execution that later events cannot change. `report` gets the
+    /// caller's data and the execution's stretches. At the end of the events, set `all` to report
+    /// the rest.
     pub fn cut(&mut self, synth: &mut Synth, all: bool, mut report: impl FnMut(T, &[Cut])) {
         let mut cuts = Vec::new();
         while let Some((ended, pieces)) = self.follow.cut_next(synth, all) {

@@ -95,7 +95,8 @@ pub struct Explanation {
     /// The start of the execution nearest to the question's instant, CLOCK_MONOTONIC. `None` if the
     /// question names no instant, or if an execution ran at that instant.
     pub nearest_ns: Option<u64>,
-    /// The comparison of late executions with the others, or `None` if none or all are late.
+    /// The comparison of late executions with the other executions. `None` if no execution is late,
+    /// or if all are late.
     pub comparison: Option<Comparison>,
     pub overview: Overview,
 }
@@ -226,8 +227,8 @@ pub(crate) struct Subjects {
     ran: FxHashMap<u32, Rc<[usize]>>,
 }
 
-/// The minimum time in ns after an execution's start for which its arrival is kept. Later the
-/// arrival is dropped, because the execution probably never ends.
+/// The minimum time in ns for which the arrival of an execution is kept after the execution's
+/// start. Later the arrival is dropped, because the execution probably never ends.
 const LONGEST_NS: u64 = 600_000_000_000;
 
 impl Subjects {

@@ -57,7 +57,8 @@ impl<T> Follow<T> {
         self.event(event);
     }
 
-    /// Sets the time of the events that follow. Returns whether it is later than before.
+    /// Sets the time of the events that follow. Returns whether `time` is later than the time
+    /// before.
     pub(crate) fn advance(&mut self, time: u64) -> bool {
         let last = self.now.unwrap_or(time);
         let is_later = self.now.is_none_or(|now| now < time);
@@ -134,8 +135,8 @@ impl<T> Follow<T> {
     }
 
     /// Forgets the joins to which no execution can refer any more. Returns the time before which no
-    /// joins are kept. Returns `None` and forgets nothing if the last time is less than an eighth
-    /// of the history's window ago.
+    /// joins are kept. Does nothing and returns `None` if this function forgot joins less than an
+    /// eighth of the history's window ago.
     pub(crate) fn forget(&mut self) -> Option<u64> {
         let now = self.now.filter(|now| *now >= self.next_forget)?;
         let window = self.history.window_ns();

@@ -19,7 +19,7 @@ const ENTRIES_MAX: usize = 1_000_000;
 /// executions much later. An example is a service whose coroutine waits for another response.
 const FEW: usize = 8;
 
-/// The time in ns before a report of lost events within which scheduler events may be missing. The
+/// Scheduler events may be missing within this time, in ns, before a report of lost events. The
 /// recorder reports losses four times a second.
 pub(crate) const LOSS_WINDOW_NS: u64 = 1_000_000_000;
 
@@ -281,8 +281,8 @@ impl Thread {
         drop(&mut self.ran, time);
     }
 
-    /// Returns the state of the thread without a CPU that has not ended yet. Returns `None` if the
-    /// thread has a CPU.
+    /// Returns the present state of the thread if it has no CPU. The end of this state is not known
+    /// yet. Returns `None` if the thread has a CPU.
     fn open(&self) -> Option<Off> {
         match self.now {
             Now::Running => None,

@@ -103,8 +103,8 @@ pub trait Room: Read + Write + Seek {}
 
 impl<T: Read + Write + Seek> Room for T {}
 
-/// Makes a model from events in one pass. Also writes a spool: a file of records that are needed to
-/// explain executions later.
+/// Makes a model from events in one pass. Also writes a spool: a sequence of records that are
+/// needed to explain executions later.
 pub struct Once {
     synth: Synth,
     spool: Spool<Box<dyn Room>>,

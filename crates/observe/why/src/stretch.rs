@@ -11,7 +11,7 @@ use serde::Serialize;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Culprit {
-    /// The callback that ran meanwhile, by its id.
+    /// A callback that ran during the stretch, by its id.
     Callback(String),
     /// The component that had the CPU.
     Thread(Component),
@@ -98,8 +98,8 @@ pub struct Stretch {
     /// time before a callback's start belongs to the callback.
     pub place: String,
     pub kind: Kind,
-    /// The callback, thread or mutex owner that caused the stretch. `None` if the kind has none or
-    /// it is unknown.
+    /// The callback, thread or mutex owner that caused the stretch. `None` if stretches of this
+    /// kind have no culprit, or if the culprit is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<Culprit>,
     /// The state that the culprit was in during the stretch. `None` if the culprit ran on a CPU

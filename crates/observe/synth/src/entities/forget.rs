@@ -18,8 +18,9 @@ impl Entities {
         }
     }
 
-    /// Ends the nodes that living processes destroyed before `time`. A node stays while the process has an
-    /// endpoint or timer of it. Endpoints that rcl makes for each node end with the node.
+    /// Ends the nodes that running processes destroyed before `time`. A node stays while the
+    /// process has an endpoint or timer of this node. Endpoints that rcl makes for each node end
+    /// with the node.
     pub(crate) fn end_destroyed(&mut self, time: u64) {
         for p in (0..self.processes.list.len()).map(ProcessIndex::new) {
             let nodes = &self.nodes;

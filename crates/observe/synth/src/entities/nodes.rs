@@ -28,7 +28,7 @@ pub(crate) enum Identity {
     /// The node's name is unknown. The node stands for all nodes of its process and is named after the
     /// process.
     Guessed,
-    /// The entity was created as a stand-in. The value is the node for which it stands: a known
+    /// This node was created as a stand-in. The value is the node for which it stands: a known
     /// node, or the guessed node of its process.
     Same(NodeId),
 }
@@ -344,7 +344,7 @@ impl Entities {
 
     /// Returns a node's id: its name, with an addition if several nodes have that name.
     ///
-    /// Nodes that lived at the same time are distinguished by their programs, and within one
+    /// Nodes that existed at the same time are distinguished by their programs, and within one
     /// program by the order of their appearance.
     pub(crate) fn node_id(&self, node: NodeId) -> String {
         let node = self.nodes.settled(node);

@@ -31,8 +31,9 @@ pub(super) struct Callers {
 
 const MAX_ANSWERS: usize = 4096;
 
-/// The maximum time for which the event of a request's sending may come after the event of its take, in ns.
-/// The event is written when the sender's call returns, and the sender may be preempted before this return.
+/// The maximum time in ns by which the event of a request's sending may be later than the event of
+/// its take. The recorder writes the first event when the sender's call returns, and the sender may
+/// be preempted before this return.
 const SETTLE_NS: u64 = 50_000_000;
 
 const NO_GID: Gid = [0; 16];

@@ -81,7 +81,8 @@ pub(crate) struct Ways {
     polls: Polls,
 }
 
-/// The age in ns from which on an item without a taker counts as lost when the recording ends.
+/// The age in ns from which on an item that no callback has taken counts as lost when the recording
+/// ends.
 const LOST_AFTER_NS: u64 = 1_000_000_000;
 
 impl Flow {

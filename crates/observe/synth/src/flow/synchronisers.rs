@@ -97,8 +97,8 @@ pub(crate) struct Part {
     /// output.
     last: Option<u64>,
     next: u64,
-    /// The usual distance between the starts of two chains: of the first subscription's input and
-    /// of this subscription's input. The value is a [`difference`].
+    /// The usual distance between the starts of two chains: the chain of the first subscription's
+    /// input, and the chain of this subscription's input. The value is a [`difference`].
     shift: RunningMedian,
     /// An early output used an input of this subscription. At that time, the evidence did not show
     /// reliably which inputs the junction joins.
@@ -220,7 +220,8 @@ pub(crate) struct Group {
 pub(crate) struct Explained {
     pub(crate) score: Score,
     pub(crate) approximate: bool,
-    /// For each subscription: the number of outputs for which only its input was missing at last.
+    /// For each subscription: the number of outputs whose last missing input was an input of this
+    /// subscription.
     pub(crate) lacked: Vec<u64>,
 }
 

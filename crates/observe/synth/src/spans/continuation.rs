@@ -19,9 +19,9 @@ pub(super) struct PendingResponse {
     pub(super) input: Input,
     pub(super) thread: ThreadIndex,
     pub(super) taken_at: u64,
-    /// The state of the thread when the executor triggered its guard condition last before it
-    /// handled the response. The executor's own handling of the response lasted until `to`, the
-    /// executor's last trigger.
+    /// The state of the thread when the executor triggered its guard condition for the last time
+    /// before it handled the response. The executor's own handling lasted until `to`, the
+    /// executor's trigger after it.
     pub(super) from: Mark,
     pub(super) to: Mark,
     pub(super) idle: Option<Idle>,

@@ -62,8 +62,8 @@ pub(super) struct Inferred {
     pub(super) taken_together: Vec<Together>,
 }
 
-/// An input that rclpy took together with the input of a span. The server of an action has one
-/// callback for all endpoints of the action, and so has a client of an action.
+/// An input that rclpy took together with the input of a span. The server and the client of an
+/// action each have one callback for all endpoints of the action.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Together {
     pub(super) entity: EntityId,

@@ -365,9 +365,9 @@ impl Spans {
         open.instance
     }
 
-    /// Ends the handling of the response `client`, and continues the suspended callback that
-    /// [waits](Spans::is_awaited) for the response. Called when something is published after the
-    /// handling. Returns `None` if no callback waits.
+    /// Ends rclpy's handling of a response, given by its span `client`. Continues the suspended
+    /// callback that [waits](Spans::is_awaited) for the response. Called when something is
+    /// published after the handling. Returns `None` if no callback waits.
     pub(super) fn continue_after_response(
         &mut self,
         cx: &Context,
@@ -404,7 +404,8 @@ impl Spans {
     }
 
     /// Records that an executor with the guard condition `guard` runs a callback on the thread.
-    /// Open callbacks of other executors on this thread therefore run this executor.
+    /// Callbacks of other executors that have begun on this thread and not ended therefore run this
+    /// executor.
     pub(super) fn note_spin(&mut self, ti: ThreadIndex, guard: u64) {
         for open in &mut self.suspended(ti).open {
             open.spins |= open.thread == ti && open.guard != guard;
@@ -450,9 +451,9 @@ impl Spans {
         self.continue_suspended(ti, at, &from);
     }
 
-    /// Handles the next call of the executor after rclpy handled the response `client`. If a
-    /// suspended callback waits for the response, it ran between the handling and this call.
-    /// Otherwise returns `client`.
+    /// Handles the executor's next call after rclpy handled a response. `client` is the span of
+    /// this handling. If a suspended callback waits for the response, it ran between the handling
+    /// and this call. Otherwise returns `client`.
     pub(super) fn continued_after_response(
         &mut self,
         cx: &Context,

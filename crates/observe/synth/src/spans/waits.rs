@@ -31,8 +31,8 @@ impl ThreadWaits {
         }
     }
 
-    /// Records that the thread is woken up by `by`, a thread of the same process, or by something
-    /// else if `by` is 0.
+    /// Records that the thread was woken up. `by` is the thread of the same process that woke it
+    /// up, or 0 if something else did.
     pub(super) fn woken(&mut self, time: u64, by: u32) {
         self.ready = Some((time, None));
         if let Some(begin) = self.asleep.take() {

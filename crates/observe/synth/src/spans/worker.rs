@@ -115,8 +115,8 @@ impl Sleeps {
     }
 
     /// Reports whether a worker waited for work between its triggers at `last` and `now`. If so,
-    /// the trigger at `now` does not belong to the callback before, for example because the worker
-    /// found a callback group busy.
+    /// the trigger at `now` does not belong to the worker's last callback. An example is a worker
+    /// that found a callback group busy.
     ///
     /// A worker that slept for more than half of the time counts as waiting. So does a worker that
     /// slept and used less CPU time than [`MAX_BETWEEN_NS`], because it may have been ready without

@@ -79,8 +79,6 @@ fn variance_of(values: &[f64]) -> f64 {
 mod tests {
     use super::*;
 
-    /// Simulates `count` values in which only every `fresh`-th is new and the other values repeat
-    /// the previous value. Returns their effective number.
     fn effective_of_repeating(count: u64, fresh: u64) -> u64 {
         let mut values = BatchMeans::default();
         let (mut random, mut value) = (1u64, 1_000_000u64);

@@ -15,8 +15,8 @@ use onbeat_trace::UNTOLD;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
-/// The number of scheduler switches kept per CPU. A wait of 100 ms causes at most 432 switches, and
-/// switches of observed threads come in addition.
+/// The number of scheduler switches kept per CPU. For a wait of 100 ms, the recorder writes at most
+/// 432 switches of other threads. The rest is room for switches of observed threads.
 const SWITCHES: usize = 512;
 
 /// The maximum number of thread names that are kept for running and ended threads. Above it, the
@@ -214,8 +214,8 @@ impl Causes {
     /// Reports which threads had the CPU while a preempted or woken thread (`tid`) waited for it.
     ///
     /// The wait ends at `end`, when `tid` gets `cpu` from the thread `prev`. `on` is the CPU on
-    /// which `tid` was preempted. `moves` contains its moves to other CPUs. Call this before
-    /// [`Causes::record_switch`] for the switch at `end`.
+    /// which `tid` was preempted. `moves` lists the moves of `tid` to other CPUs during the wait.
+    /// Call this before [`Causes::record_switch`] for the switch at `end`.
     pub(super) fn waited(
         &mut self,
         (begin, on, moves): (u64, Option<u16>, &[Move]),
@@ -265,8 +265,8 @@ impl Causes {
         self.number(by) as u32
     }
 
-    /// Returns the number of the component to which the thread `by` belonged when `names` were the
-    /// names of the threads. `by` is a thread id, 0 for an idle CPU, or [`UNTOLD`].
+    /// Returns the number of the component of the thread `by`, as [`Causes::component_number`]
+    /// does. Finds the thread in `names`.
     pub(super) fn component_number_in(&mut self, names: &ThreadNames, by: u32) -> u32 {
         self.number_of(names.who(by)) as u32
     }
@@ -365,8 +365,8 @@ impl Causes {
     /// others.
     ///
     /// The time that threads of a forgotten process took from other threads still counts. It counts
-    /// for the process that continues it, or else for all programs that have threads of the same
-    /// name.
+    /// for the process that continues the forgotten one. Without such a process, it counts for all
+    /// programs that have threads of the same name.
     pub(super) fn forget<'a>(
         &mut self,
         gone: &BTreeMap<u32, Option<u32>>,
@@ -422,7 +422,7 @@ impl Causes {
         }
     }
 
-    /// Adds the waits of an instance to the waits `to` of its callback. These are the waits within
+    /// Adds the waits of an instance to `to`, the waits of its callback. Counts the waits within
     /// the instance and the waits right before its start.
     pub(super) fn add(&mut self, instance: InstanceId, start: Option<u64>, to: &mut Waits) {
         if self.pending_waits.is_empty() {

@@ -82,11 +82,13 @@ impl Lineages {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Began {
     pub(crate) thread: ThreadId,
-    /// The start of the callback. A chain that begins at an input begins earlier.
+    /// The start of the execution. If the chain begins at the publication of an input, the chain
+    /// begins before this time.
     pub(crate) time: u64,
     /// The time at which the callback's timer was due. `None` for other callbacks, or if the time is unknown.
     pub(crate) released: Option<u64>,
-    /// At a synchroniser: the callback whose input came last.
+    /// At a synchroniser: the callback whose input completed the set of inputs. `None` at other
+    /// callbacks.
     pub(crate) last_input: Option<VertexId>,
 }
 
@@ -94,7 +96,8 @@ pub(crate) struct Began {
 struct Step {
     parent: Option<StepId>,
     path: PathId,
-    /// The publication time of the item that this execution took from the step before.
+    /// The time at which the previous step published the item that this step took. In a first step:
+    /// the step's own start.
     via_pub: u64,
     start: u64,
     /// The start of the lineage's first callback.
@@ -103,8 +106,8 @@ struct Step {
     began: Began,
     /// The step repeats an earlier one: a callback had stored the data and now reads it again.
     reread: bool,
-    /// The sum of the doubts of all junctions on this path. The higher the sum, the less certain it
-    /// is that the data came on this path.
+    /// The sum of the degrees of doubt of all junctions on this path. The higher the sum, the less
+    /// certain it is that the data came on this path.
     doubts: u8,
 }
 
@@ -131,7 +134,7 @@ impl Steps {
         }
     }
 
-    /// Creates the first step of a lineage. The caller owns one reference.
+    /// Creates the first step of a lineage. The caller owns one reference to the step.
     pub(crate) fn root(&mut self, path: PathId, start: u64, began: Began) -> StepId {
         self.insert(Step {
             parent: None,
@@ -146,10 +149,11 @@ impl Steps {
         })
     }
 
-    /// Creates a step after `parent`, which published at `via_pub`. The caller owns one reference.
+    /// Creates a step after `parent`. `via_pub` is the time at which `parent` published the item.
+    /// The caller owns one reference to the new step.
     ///
-    /// Times that are out of order are corrected. The callbacks' shares of the latency are then never
-    /// negative and add up to the latency.
+    /// Times that are out of order are corrected. The callbacks' shares of the latency are then
+    /// never negative and add up to the latency.
     pub(crate) fn extend(
         &mut self,
         parent: StepId,
@@ -188,8 +192,8 @@ impl Steps {
         doubts.max().unwrap_or(0)
     }
 
-    /// Adds `step` to `lineages`. If they are full, leaves out the most doubtful step, which may be `step`,
-    /// and returns it. The caller then owns its reference.
+    /// Adds `step` to `lineages`. If `lineages` is full, leaves out the most doubtful step, which
+    /// may be `step`, and returns it. The caller then owns the reference to the returned step.
     pub(crate) fn push(&self, lineages: &mut Lineages, step: StepId) -> Option<StepId> {
         if lineages.push(step) {
             return None;
@@ -249,7 +253,6 @@ impl Steps {
         }
     }
 
-    /// Adds a source to the origins: the callback `root`, which started at `start`.
     pub(crate) fn begin(&mut self, lineages: &mut Lineages, root: VertexId, start: u64) {
         let before = lineages.origins.take();
         lineages.origins = Some(self.origins.begin(before, root, start));
@@ -344,11 +347,11 @@ impl Steps {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Via {
     Item(NameId),
-    /// The path enters a synchroniser with an input of the callback that published the
-    /// synchroniser's output. The input came over the topic of this name.
+    /// The path ends at a synchroniser. The callback before it published the synchroniser's output,
+    /// and its own input went into that output. The name is the topic of this input.
     ///
-    /// If that callback does not wait for other inputs, the same path also leads past the
-    /// synchroniser.
+    /// The path without the synchroniser continues too, because the callback may not wait for other
+    /// inputs.
     Own(NameId),
 }
 
@@ -364,8 +367,8 @@ impl Via {
 pub(crate) struct Terminal {
     pub(crate) figures: PerMode<PathFigures>,
     last_origin: Option<u64>,
-    /// Counts for each topic how many executions had their last output there. `None` counts executions that
-    /// ended without a publication.
+    /// The number of executions for each topic of their last output. The topic `None` stands for
+    /// executions that published nothing.
     pub(crate) outputs: Vec<(Option<NameId>, u64)>,
 }
 
@@ -378,11 +381,10 @@ pub(crate) struct PathNode {
     pub(crate) depth: u32,
     /// At least one execution continued beyond this path, so no chain ends with the path.
     extended: bool,
-    /// `Some` if the user cut the path here. Its executions then end with their first publication here, even
-    /// if other executions continue beyond this path. The value is the start of the last callback in the
-    /// latest execution that ended.
+    /// `Some` if the user cut the path at its last callback. Each execution then ends with the
+    /// first publication of that callback, even if the data continues. The value is the start of
+    /// that callback in the latest execution.
     cut: Option<u64>,
-    /// The number of items that were lost between the path's last two callbacks.
     pub(crate) lost: PerMode<u64>,
     /// The number of lineages that were dropped at this path because there were too many. They were
     /// not followed to the path's last callback, or not beyond it.
@@ -390,10 +392,9 @@ pub(crate) struct PathNode {
     pub(crate) terminal: Option<Box<Terminal>>,
 }
 
-/// The chain ends, joins and arrivals that a caller of the synthesis asked for.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Followed {
-    /// The list `ends` also contains outputs that repeat data which was published before.
+    /// The list `ends` also contains repeated outputs, whose data were published before.
     pub(crate) ages: bool,
     pub(crate) ends: Vec<ChainEnd>,
     pub(crate) joined: Vec<Joined>,
@@ -495,8 +496,6 @@ impl Paths {
         }
     }
 
-    /// Returns a path, then the same path without its last callback, and so on, until the path has
-    /// only its first callback.
     pub(crate) fn upwards(&self, path: PathId) -> impl Iterator<Item = &PathNode> {
         let parent = |node: &&PathNode| node.parent.map(|(path, _)| self.node(path));
         std::iter::successors(Some(self.node(path)), parent)
@@ -621,7 +620,6 @@ impl Paths {
         }
     }
 
-    /// Marks a callback from which data continues, even if the data is not followed there.
     pub(crate) fn extend_vertex(&mut self, vertex: VertexId) {
         set(&mut self.extended, vertex);
     }
@@ -639,10 +637,10 @@ impl Paths {
     /// there.
     ///
     /// The model leaves out chains only in a dense graph in which lineages were dropped. It never
-    /// leaves out a path that the user cut. A left-out path is one of these:
+    /// leaves out a path that the user cut. It leaves out a path in two cases:
     ///
-    /// - Its last callback only stores its inputs.
-    /// - Its data continues, and lineages of the path were dropped.
+    /// - The path's last callback only stores its inputs.
+    /// - The data continues from the path's last callback, and lineages of the path were dropped.
     pub(crate) fn is_unlisted(&self, path: PathId) -> bool {
         let node = self.node(path);
         let dropped = || node.dropped.iter().any(|d| *d.1 > 0);
@@ -652,8 +650,8 @@ impl Paths {
             && (is_set(&self.stored, node.vertex) || self.is_extended(node.vertex) && dropped())
     }
 
-    /// Counts `n` items as lost between `step` and a vertex. A negative `n` takes back earlier
-    /// losses.
+    /// Counts `n` items as lost on the way from `step` to `vertex`. A negative `n` takes back
+    /// earlier losses.
     pub(crate) fn lose(
         &mut self,
         steps: &Steps,
@@ -705,8 +703,9 @@ impl Paths {
         }
     }
 
-    /// Records that a synchroniser joined its inputs at `time`, for a caller that asked for joins.
-    /// `by` has the lineages of the input that came last.
+    /// Records that the synchroniser `sync` joined its inputs at `time`. Does nothing if the caller
+    /// of the synthesis has not asked for joins. `by` contains the lineages of the input that came
+    /// last.
     pub(crate) fn follow_join(
         &mut self,
         steps: &Steps,
@@ -741,8 +740,8 @@ impl Paths {
         all
     }
 
-    /// Returns the steps up to `step`, first to last, with `step` itself. The list uses the memory
-    /// of the empty list `room`.
+    /// Returns all steps of the lineage that ends with `step`, first to last. The list reuses the
+    /// memory of the empty list `room`.
     fn steps_to(&self, steps: &Steps, step: StepId, room: Vec<ChainStep>) -> Vec<ChainStep> {
         let first = Some(steps.steps[step.index()]);
         let parent = |s: &Step| Some(steps.steps[s.parent?.index()]);
@@ -768,8 +767,8 @@ impl Paths {
         all
     }
 
-    /// Records that a lineage ended where the user cut the path. Only the first output of each
-    /// execution of the last callback counts.
+    /// Records that a lineage ended at an output where the user cut the path. For each execution of
+    /// the last callback, only the first output counts.
     pub(crate) fn finish_cut(&mut self, steps: &Steps, step: StepId, time: u64, output: NameId) {
         let last = steps.steps[step.index()];
         let modes = [last.origin, time].map(|t| self.switches.at(t));
@@ -797,8 +796,8 @@ fn is_set(flags: &[bool], vertex: VertexId) -> bool {
 }
 
 impl PathNode {
-    /// Adds a lineage that ended with the step `last` to the figures. `mode` was active when the lineage
-    /// began, and `now` when its output left at `time`.
+    /// Adds a lineage that ended with the step `last` to the figures. The first mode was active
+    /// when the lineage began, the second one when its output left at `time`.
     fn end(
         &mut self,
         steps: &Steps,

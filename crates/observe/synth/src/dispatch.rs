@@ -30,8 +30,8 @@ fn is_found(kind: &EventKind) -> bool {
 }
 
 impl Synth {
-    /// Passes an event to the trackers that it concerns. `time` is at least the time of every
-    /// earlier event.
+    /// Passes an event to those parts of the synthesis that it concerns. `time` is not before the
+    /// time of any earlier event.
     pub(super) fn dispatch(&mut self, event: &Event, time: u64) {
         match event.kind {
             EventKind::SwitchIn { .. }
@@ -428,8 +428,6 @@ impl Synth {
         }
     }
 
-    /// Creates an endpoint. `handles` are the addresses of its rcl handle, its rmw handle and its
-    /// node.
     fn endpoint_init(
         &mut self,
         p: ProcessIndex,
@@ -732,8 +730,9 @@ impl Synth {
         }
     }
 
-    /// Late attach: reports whether the thread that puts an item into a ring buffer shows the
-    /// buffer's topic, which was unknown until then.
+    /// Late attach: reports whether the topic of the ring buffer `e` is unknown so far and becomes
+    /// known now. It becomes known if the thread that puts an item into the buffer also publishes
+    /// on a topic.
     fn gets_name(&self, at: At, e: EntityId) -> bool {
         let entities = &self.cx.entities;
         let publisher = self.spans.intra_publisher(at.thread);
@@ -757,8 +756,8 @@ impl Synth {
         e
     }
 
-    /// Returns the publisher of a message. Finds it by its rmw handle, or else by the thread's last
-    /// `rcl_publish` of this message.
+    /// Returns the publisher of a message, found by the handle `rmw`. If that handle is unknown,
+    /// returns the publisher of the thread's last `rcl_publish` of this message.
     fn publisher(&self, at: At, rmw: u64, message: u64) -> Option<EntityId> {
         let by_rmw = self.handle(at, HandleKind::RmwPublisher, rmw);
         by_rmw.or_else(|| {

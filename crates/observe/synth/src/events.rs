@@ -103,8 +103,8 @@ pub(super) struct Publication {
     pub(super) time: u64,
     /// The source time stamp of the message. ROS 2 Humble does not report it.
     pub(super) source_ns: Option<i64>,
-    /// The time of the message's publication within the process, which identifies the message.
-    /// `None` if the message went only through the middleware.
+    /// The time at which the message was published within the process. This time identifies the
+    /// message. `None` if the message went only through the middleware.
     pub(super) message: Option<u64>,
 }
 
@@ -155,7 +155,6 @@ pub(super) enum SpanEvent {
         client: InstanceId,
         time: u64,
     },
-    /// A running instance wakes up a thread or creates it, perhaps to hand work to it.
     HandOver {
         work: HandedId,
         instance: InstanceId,
@@ -166,7 +165,8 @@ pub(super) enum SpanEvent {
     NotHanded {
         work: HandedId,
     },
-    /// The instance hands on work to be done later, or the result of earlier work, within the process.
+    /// The instance passes on data within the process: work to be done later, or the result of
+    /// earlier work.
     Hand {
         instance: InstanceId,
         hand: HandId,

@@ -32,8 +32,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const STARVED_ITEMS_MIN: u64 = 10;
 
 impl Synth {
-    /// Returns the ids of the callbacks so far, by callback number, or `None` for callbacks that
-    /// did not run. Equal ids get ordinals in order of creation.
+    /// Returns the present id of each callback, by callback number. An id is `None` for a callback
+    /// that did not run. Equal ids get ordinals in the order in which the callbacks were created.
     pub fn callback_ids(&self) -> Vec<Option<String>> {
         self.ids().all()
     }
@@ -80,8 +80,8 @@ impl Synth {
         }
     }
 
-    /// Returns the description of this run. Properties that the caller's options do not state are
-    /// computed from the events.
+    /// Returns the parts of a model that describe this run. Properties that the caller's options do
+    /// not state are computed from the events.
     fn runs(&self) -> Parts {
         let mut run = self.options.run.clone();
         if run.events == 0 {
@@ -117,8 +117,8 @@ struct Finish<'a> {
     synth: &'a Synth,
     parts: Parts,
     ids: Vec<Option<String>>,
-    /// For each subscription of a group: the other subscriptions of its node from whose data the
-    /// inputs of this subscription were computed.
+    /// For each subscription that may be an input of a synchroniser: the other subscriptions of its
+    /// node from whose data its inputs were computed.
     after: BTreeMap<VertexId, BTreeSet<VertexId>>,
     nodes_by_pid: BTreeMap<u32, Vec<String>>,
 }
@@ -422,8 +422,8 @@ impl<'a> Finish<'a> {
         listed
     }
 
-    /// Adds a path if executions ended, items were lost or lineages were dropped on it. Lineages that were
-    /// dropped on an unlisted path count for the path's source.
+    /// Adds a path to the evidence if executions ended, items were lost or lineages were dropped on
+    /// it. Lineages that were dropped on an unlisted path count for the path's source.
     fn add_path(
         &self,
         evidence: &mut Evidence,
@@ -493,7 +493,6 @@ impl<'a> Finish<'a> {
         }
     }
 
-    /// Returns the callback ids and topics of a path, or `None` if a callback of the path has no id.
     fn path_key(&self, path: PathId) -> Option<PathKey> {
         let mut key = PathKey::default();
         for node in self.synth.flow.lineage.paths.upwards(path) {
@@ -618,7 +617,6 @@ impl<'a> Finish<'a> {
         }
     }
 
-    /// Adds a note for each stated link if one of its callbacks never ran under the stated id.
     fn add_untied_links(&self, evidence: &mut Evidence) {
         for (i, link) in self.synth.options.links.iter().enumerate() {
             let tied = |of: fn(&Vertex) -> &Vec<usize>, end: &str| {

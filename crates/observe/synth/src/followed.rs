@@ -1,7 +1,8 @@
 //! Executions of chains with their steps, and what was seen around them. `onbeat-why` cuts latencies
 //! with them.
 
-/// One execution of a chain. Its latency is the one that the model counts.
+/// One execution of a chain. The latency that the model counts is the time from the start of the
+/// first step to `end_ns`.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChainEnd {
@@ -12,8 +13,8 @@ pub struct ChainEnd {
     pub end_ns: u64,
     /// The user cut the chain at this output. The execution ends here even if the data continues.
     pub cut: bool,
-    /// The last callback had stored the data and published it before. The repeated output counts in the
-    /// chain's data age, but is not an execution of the chain.
+    /// The output repeats data that the last callback had stored and published before. Such an
+    /// output counts in the chain's data age, but not as an execution of the chain.
     pub reread: bool,
     pub steps: Vec<ChainStep>,
 }
@@ -29,20 +30,22 @@ pub struct ChainStep {
     /// The number of the topic over which the data came, for [`Synth::name`](super::Synth::name). `None` for
     /// the first step.
     pub name: Option<u32>,
-    /// The step is a synchroniser, and the callback before it completed the set of inputs. The model leaves
-    /// this step out if the callback does not wait for other inputs.
+    /// The step is a synchroniser, and the callback of the previous step published its output. The
+    /// model leaves out this step if that callback does not wait for other inputs.
     pub own: bool,
-    /// The time at which the step before published the data. It is not before the start of that
-    /// step.
+    /// The time at which the previous step published the data. It is not before the start of the
+    /// previous step.
     pub published_ns: u64,
     /// The time at which the step's share of the chain's latency begins. It is not before
     /// `published_ns`.
     pub start_ns: u64,
-    /// The start of the callback. It is later than `start_ns` if the chain begins at an input.
+    /// The start of the execution. It is later than `start_ns` if the chain begins at the
+    /// publication of its input.
     pub began_ns: u64,
     /// The time at which the step's timer was due. `None` for other callbacks, or if the time is unknown.
     pub released_ns: Option<u64>,
-    /// At a synchroniser: the number of the callback whose input came last. `None` for other steps.
+    /// For a synchroniser: the number of the callback whose input came last. `None` for other
+    /// steps.
     pub last_input: Option<u32>,
     pub pid: u32,
     pub tid: u32,
@@ -54,7 +57,7 @@ pub struct ChainStep {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Joined {
     pub synchroniser: u32,
-    /// The time on CLOCK_MONOTONIC at which the last input was handed to the synchroniser.
+    /// The time on CLOCK_MONOTONIC at which the synchroniser got its last input.
     pub time_ns: u64,
     /// The steps of the chain that brought the last input, first to last.
     pub steps: Vec<ChainStep>,
@@ -75,8 +78,8 @@ pub struct Arrival {
     pub released: bool,
 }
 
-/// A part of the time in which the thread `tid` was ready to run while one other thread had the
-/// CPU. Times are CLOCK_MONOTONIC.
+/// A time in which the thread `tid` was ready to run while the thread `by_tid` had the CPU. Times
+/// are CLOCK_MONOTONIC.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held {

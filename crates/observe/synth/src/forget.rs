@@ -60,8 +60,8 @@ impl Synth {
     /// Forgets the nodes that ended more than `after_ns` before the latest event, with their
     /// callbacks, edges and chains. A node has ended if its process ended or destroyed it.
     ///
-    /// A node stays while data from it is in flight, or while a node with the same name lives. The
-    /// figures of everything that lives stay the same.
+    /// A node stays while items that it published are not taken yet, or while a node with the same
+    /// name runs. The figures of all nodes that have not ended stay the same.
     ///
     /// Before this call, the caller must drain everything that the synthesis keeps for it. After
     /// the call and before the next event, the caller must drop everything that refers to the
@@ -92,8 +92,9 @@ impl Synth {
         }
     }
 
-    /// Returns three sets: the vertices to forget, the nodes to forget, and the nodes that are in use. The
-    /// first two ended before `time`, and nothing refers to them.
+    /// Returns three sets: the vertices to forget, the nodes to forget, and the nodes that are in
+    /// use. The nodes to forget ended before `time`. Nothing refers to them or to the vertices to
+    /// forget.
     fn ended_before(&mut self, time: u64) -> (Marks, Marks, Marks) {
         let nodes = &self.cx.entities.nodes;
         let mut used = Marks::default();
@@ -133,9 +134,9 @@ impl Synth {
         (gone, ended, used)
     }
 
-    /// Forgets the processes that ended before `time`. A living process that runs the same nodes
-    /// takes over their figures. A process stays if no process continues it and callbacks still
-    /// refer to it.
+    /// Forgets the processes that ended before `time`. If a process still runs and has the same
+    /// nodes, it takes over their figures. A process stays if no process continues it and callbacks
+    /// still refer to it.
     ///
     /// Returns the numbers of the components that were merged into others.
     fn forget_processes(&mut self, time: u64) -> Vec<u32> {

@@ -53,8 +53,6 @@ pub(super) struct NamedHelpers {
 pub(super) struct Helpers(BTreeMap<(u32, Option<NameId>), NamedHelpers>);
 
 impl Helpers {
-    /// Adds the figures of a thread when the thread or the recording ends. `exec_ns` is the CPU
-    /// time that the thread used.
     pub(super) fn add_ended(
         &mut self,
         pid: u32,

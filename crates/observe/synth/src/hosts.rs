@@ -16,10 +16,11 @@ pub const MOST_HOSTS: usize = 16;
 /// below 256, the limit of a model.
 const CPUS: [u16; 4] = [100, 50, 25, 16];
 const LINUX_IDS: u32 = 1 << 22;
-/// The number of parts into which a recording is divided. Each part has its own estimate, which shows whether
-/// clocks run at different rates.
+/// The number of parts into which a recording is divided. The clock offset is estimated in each
+/// part. The estimates show whether the clocks run at different rates.
 const PARTS: usize = 16;
-/// The minimum number of messages in each direction for an estimate from one part of the recording.
+/// The minimum number of messages in each direction between two hosts for which one part of the
+/// recording gives an estimate of the clock offset.
 const FEW: usize = 5;
 
 #[allow(missing_docs)]
@@ -77,8 +78,9 @@ impl Exchange {
         }
     }
 
-    /// Returns the messages of `from` that this host took: the time of each take, and how much later than the
-    /// publication it was, in ns. The two times are on different clocks.
+    /// Returns the messages of the host `from` that this host took. Each pair has the time of the
+    /// take, and the difference to the time of the publication in ns. The two times are on
+    /// different clocks, so the difference contains their offset.
     fn from<'a>(&'a self, from: &'a Exchange) -> impl Iterator<Item = (u64, i64)> + 'a {
         let here = |stamp: &i64| self.published.contains_key(stamp);
         let taken = self.taken.iter().filter(move |(stamp, _)| !here(stamp));
@@ -165,7 +167,8 @@ impl Clock {
         Some(event)
     }
 
-    /// Returns a sentence for the assumptions of the model, which states the offset of this clock.
+    /// Returns a sentence that states the offset of this clock. The sentence is meant for the
+    /// model's list of assumptions.
     pub fn sentence(&self, host: usize, hosts: &[Exchange]) -> String {
         let (name, beside) = (&hosts[host].name, &hosts[self.beside].name);
         let cpus = format!(
@@ -245,7 +248,7 @@ pub fn clocks(hosts: &[Exchange]) -> Result<Vec<Clock>, HostsError> {
 }
 
 /// Estimates the clock of host `j` from its messages with host `i`, whose clock is `known`. Returns
-/// `None` if the two exchanged no messages.
+/// `None` if the two hosts exchanged no messages.
 fn beside(hosts: &[Exchange], (i, known): (usize, &Clock), j: usize) -> Option<Clock> {
     if !hosts[i].boot.is_empty() && hosts[i].boot == hosts[j].boot {
         return Some(Clock {
@@ -307,11 +310,12 @@ fn beside(hosts: &[Exchange], (i, known): (usize, &Clock), j: usize) -> Option<C
     })
 }
 
-/// Returns how fast the difference of two clocks grows: the slope of a line through the estimates
-/// of all parts of the recording. Returns `None` if there are too few parts or the slope is not
-/// clear.
+/// Returns the difference of the rates of two clocks, in ns per ns. This is the slope of a line
+/// through the clock offsets that were estimated in the parts of the recording. Returns `None` if
+/// there are too few estimates or the slope is not clear.
 ///
-/// `there` and `back` contain the time and the difference of each message of the two directions.
+/// `there` and `back` have the messages of the two directions. Each pair has the time of a message,
+/// and the limit that it sets for the clock offset.
 fn drift(there: &[(f64, f64)], back: &[(f64, f64)], (first, last): (f64, f64)) -> Option<f64> {
     let length = (last - first) / PARTS as f64;
     let mut points = Vec::new();
@@ -342,7 +346,6 @@ fn drift(there: &[(f64, f64)], back: &[(f64, f64)], (first, last): (f64, f64)) -
 mod tests {
     use super::*;
 
-    /// A simulated host. Its clock begins `ahead` ns ahead of the true time and gains `drift` ns per ns.
     struct Machine {
         ahead: i64,
         drift: f64,

@@ -38,7 +38,7 @@ pub(super) struct HandedId(pub(super) u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct DecisionId(pub(super) u32);
 
-/// The number that identifies work which an instance created for later, and the result of this
-/// work.
+/// A number for work that an instance created for later. The result of this work has the same
+/// number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct HandId(pub(super) u32);

@@ -45,7 +45,7 @@ index_type! {
 }
 
 index_type! {
-    /// The index of a step: one execution of a callback within a lineage.
+    /// The index of a step. A step is one execution of a callback within a lineage.
     StepId
 }
 

@@ -83,7 +83,6 @@ struct Context {
 
 #[derive(Debug, Clone, Default)]
 struct Recording {
-    /// The time of the first event that counts for the recording's duration, in ns.
     first: Option<u64>,
     now: u64,
     events: PerMode<u64>,
@@ -99,8 +98,8 @@ pub struct Synth {
     spans: Spans,
     flow: Flow,
     modes: Modes,
-    /// A buffer for the events on their way from `spans` to `flow`. It is reused, so that `deliver`
-    /// does not allocate.
+    /// A buffer for the events that `spans` passes to `flow`. It is reused, so that `deliver` does
+    /// not allocate.
     room: Vec<SpanEvent>,
     #[cfg(test)]
     delivered: Vec<SpanEvent>,
@@ -245,8 +244,8 @@ impl Synth {
 
     /// Starts to keep executions and items in detail, and everything that [`Synth::follow`] keeps.
     ///
-    /// Executions of chains then include outputs that repeat data which was published before. From
-    /// now on, the caller must drain all of this after every few events.
+    /// From now on, executions of chains include repeated outputs, whose data were published
+    /// before. The caller must drain everything after every few events.
     pub fn detail(&mut self) {
         self.follow();
         self.flow.details.get_or_insert_default();
@@ -335,8 +334,8 @@ impl Synth {
         self.cx.causes.component_number(tid)
     }
 
-    /// Returns the number of the component that the thread `tid` belonged to when the names of
-    /// threads were those in `names`. `tid` may be 0 or `UNTOLD`, as for [`Synth::component_of`].
+    /// Returns the number of the component to which the thread `tid` belongs according to `names`.
+    /// `tid` may be 0 or `UNTOLD`, as for [`Synth::component_of`].
     pub fn component_in(&mut self, names: &ThreadNames, tid: u32) -> u32 {
         self.cx.causes.component_number_in(names, tid)
     }

@@ -1,6 +1,5 @@
 //! Sets of indices, for finding what is still in use.
 
-/// A set of indices. Entry `i` is true if the index `i` is in the set.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Marks(Vec<bool>);
 

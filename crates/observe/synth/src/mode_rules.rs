@@ -170,15 +170,13 @@ impl Switches {
         self.0.last().map_or(ModeId::default(), |s| s.1)
     }
 
-    /// Returns the mode that was active at `time_ns`. The search starts at the end because callers
-    /// ask for recent times.
     pub(crate) fn at(&self, time_ns: u64) -> ModeId {
         let before = self.0.iter().rev().find(|s| s.0 <= time_ns);
         before.map_or(ModeId::default(), |s| s.1)
     }
 
-    /// Cuts `from..to` where the mode changed. Returns the mode, the begin and the end of each
-    /// part, in order of time.
+    /// Divides the time from `from` to `to` at each change of the mode. Returns the mode, the begin
+    /// and the end of each part, in order of time.
     pub(crate) fn stretches(&self, from: u64, to: u64) -> Vec<(ModeId, u64, u64)> {
         let starts = std::iter::once((from, self.at(from)));
         let starts = starts.chain(self.0.iter().copied().filter(|s| s.0 > from && s.0 < to));

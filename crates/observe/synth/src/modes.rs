@@ -12,7 +12,8 @@ pub(super) struct Modes {
     pub(super) names: Vec<String>,
     rules: Vec<ModeRule>,
     messages: Vec<usize>,
-    /// The index of the time or lifecycle rule whose mode is active now.
+    /// The index of the time or lifecycle rule whose mode is active now. `None` if no such rule
+    /// applies.
     lasting: Option<usize>,
     /// The times at which time rules begin or end, latest first. Each entry contains the time in ns
     /// since the start of the recording, the index of the rule, and `true` for a begin.
@@ -54,8 +55,8 @@ impl Modes {
         ModeId::new(known.unwrap_or_default())
     }
 
-    /// Lets the rule with this index begin or end. Returns the mode that is active from then on, or
-    /// `None` if it stays the same.
+    /// Records that the rule with this index begins or ends. Returns the mode that is active from
+    /// then on, or `None` if the mode stays the same.
     fn begin_or_end(&mut self, rule: usize, begins: bool) -> Option<ModeId> {
         if begins {
             self.lasting = Some(rule);
@@ -69,8 +70,8 @@ impl Modes {
     }
 
     /// Removes the next begin or end of a time rule, if it is due at `elapsed` ns after the start
-    /// of the recording. Returns the time at which it was due, and the new mode if the mode
-    /// changes.
+    /// of the recording. Returns the time at which the begin or end was due, and the new mode if
+    /// the mode changes.
     fn next_due(&mut self, elapsed: u64) -> Option<(u64, Option<ModeId>)> {
         let &(time, rule, begins) = self.times.last().filter(|t| t.0 <= elapsed)?;
         self.times.pop();

@@ -31,7 +31,7 @@ impl CauseThread {
     }
 }
 
-/// A report that the thread `tid` has a name from now on.
+/// A report that the thread `tid` has a new name, valid from the time of the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Named {
     pub(crate) tid: u32,
@@ -42,8 +42,9 @@ pub struct Named {
 const KINDS: [ComponentKind; 2] = [ComponentKind::Thread, ComponentKind::Kernel];
 
 impl Named {
-    /// Returns the report as numbers, from which [`Named::from_words`] makes the report again. Some
-    /// of the numbers stand for names of this synthesis, so only it or a copy of it can use them.
+    /// Returns the report as numbers. [`Named::from_words`] converts them back. Some of the numbers
+    /// are indices into the names of this synthesis, so only this synthesis or a copy of it can use
+    /// them.
     pub fn to_words(&self) -> [u32; 5] {
         let name = |name: Option<NameId>| name.map_or(0, |n| n.index() as u32 + 1);
         let kernel = u32::from(self.who.kind == ComponentKind::Kernel);

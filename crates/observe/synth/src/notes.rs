@@ -4,7 +4,6 @@ use crate::index::{NameId, VertexId};
 use crate::marks::Marks;
 use std::collections::BTreeMap;
 
-/// A note whose vertices and names are indices, because their ids and texts can still change.
 pub(super) type Note = onbeat_document::evidence::Note<VertexId, NameId>;
 
 #[derive(Debug, Clone, Default)]

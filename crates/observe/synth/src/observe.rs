@@ -5,7 +5,7 @@ use super::values::ThreadId;
 use crate::chains::Steps;
 use crate::index::{NameId, StepId, VertexId};
 
-/// An execution, or an item on its way, which synthesis reports while events pass.
+/// Something that synthesis reports while it processes events: an execution, or an item on its way.
 ///
 /// Times are CLOCK_MONOTONIC. `pid` and `tid` are the ids of the process and of the thread that ran
 /// the callback or published. `callback` is an index into
@@ -31,8 +31,8 @@ pub enum Observation {
         pid: u32,
         tid: u32,
     },
-    /// An item left a callback, or a callback that published nothing ended. This is reported once
-    /// for each path on which the item's data came, after [`Observation::Published`].
+    /// An item left a callback, or a callback that published nothing ended. If the item's data came
+    /// on several paths, this is reported once for each path, after [`Observation::Published`].
     Left {
         /// The number of the topic, or `None` if the callback published nothing.
         name: Option<u32>,
@@ -96,8 +96,8 @@ impl Observer {
         });
     }
 
-    /// Reports an output of a callback once for each lineage. `last` holds the last step of each
-    /// lineage; the triple is the output's name, time and source time stamp.
+    /// Reports an output of a callback once for each lineage. `last` contains the last step of each
+    /// lineage. The triple contains the output's name, time and source time stamp.
     pub(super) fn left(
         &mut self,
         steps: &Steps,

@@ -7,8 +7,8 @@ use onbeat_document::cuts::Cut;
 use onbeat_document::schema::Run;
 use onbeat_document::stated::StatedJunction;
 
-/// Topics of the ROS 2 infrastructure. No chain leads through them, unless the user names them as
-/// inputs.
+/// Topics of the ROS 2 infrastructure. No chain leads through them, unless the user states that
+/// chains begin at them.
 pub const INFRASTRUCTURE: [&str; 5] = ["/bond", "/clock", "/diagnostics", "/tf", "/tf_static"];
 
 /// The options that set how synthesis makes a model from events.
@@ -19,7 +19,8 @@ pub struct SynthOptions {
     pub run: Run,
     /// `/rosout`, `/parameter_events` and the parameter services are in the model.
     pub infrastructure: bool,
-    /// Links that the user states: data that passes through a node's memory, which no event shows.
+    /// Links that the user states. A link is data that passes through a node's memory. No event
+    /// shows it.
     pub links: Vec<Link>,
     /// Junctions that the user states. They replace the junctions that synthesis would find.
     pub junctions: Vec<StatedJunction>,

@@ -17,12 +17,13 @@ use crate::marks::Marks;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Origin {
     pub(crate) root: VertexId,
-    /// The callbacks through which the data went and that close a loop. Bit `i` stands for entry
-    /// `i` of [`Origins::loops`].
+    /// The callbacks through which the data went and each of which closes a loop. Bit `i` stands
+    /// for entry `i` of [`Origins::loops`].
     passed: u64,
     pub(crate) oldest: u64,
     pub(crate) newest: u64,
-    /// The data of the newest execution had been stored, and a callback now reads it again.
+    /// The newest execution at the source did not give this data directly: a callback had stored it
+    /// and now reads it again.
     pub(crate) reread: bool,
 }
 
@@ -54,10 +55,10 @@ impl Origin {
 #[derive(Debug, Clone, Default)]
 struct Set {
     refs: u32,
-    /// The data passed a junction when the junction had too few outputs to show reliably which
-    /// inputs it joins.
+    /// The data passed a junction too early. The junction had too few outputs at that time to show
+    /// reliably which inputs it joins.
     early: bool,
-    /// The origins, sorted by their root and then by the loops that they passed.
+    /// The origins, sorted by their source and then by the loops that their data passed.
     origins: Vec<Origin>,
 }
 
@@ -67,8 +68,8 @@ pub(crate) struct Origins {
     sets: Vec<Set>,
     free: Vec<OriginsId>,
     room: Vec<Origin>,
-    /// The callbacks that close loops. Their indices are the bits of [`Origin::passed`]. `None` stands
-    /// for a forgotten callback.
+    /// The callbacks that close loops. Bit `i` of [`Origin::passed`] stands for entry `i`. `None`
+    /// stands for a forgotten callback.
     loops: Vec<Option<VertexId>>,
     /// The time at which the last loop was found. Data from before this time may have passed that
     /// loop without a record in `passed`.
@@ -116,8 +117,8 @@ impl Origins {
         }
     }
 
-    /// Returns a set of the same origins that only the caller refers to, so that the caller can
-    /// change it. Takes over the caller's reference to `id`.
+    /// Returns a set with the same origins that the caller may change, because only the caller
+    /// refers to it. Takes over the caller's reference to `id`.
     fn own(&mut self, id: OriginsId) -> OriginsId {
         if self.sets[id.index()].refs == 1 {
             return id;
@@ -182,7 +183,7 @@ impl Origins {
         to
     }
 
-    /// Adds the origins `from` of an item that enters a callback to the callback's own origins
+    /// An item enters a callback. Adds the item's origins `from` to the callback's own origins
     /// `to`. Takes over the caller's reference to `to`. `reread` is set if the callback had already
     /// read the item.
     pub(crate) fn enter(
@@ -228,8 +229,9 @@ impl Origins {
         }
     }
 
-    /// Forgets the loops that `vertices` close, and which data passed them. No origin in use may
-    /// have one of these callbacks as its source.
+    /// Forgets the loops that the callbacks in `vertices` close. Origins then no longer show
+    /// whether their data passed these loops. No origin in use may have one of these callbacks as
+    /// its source.
     pub(crate) fn forget(&mut self, vertices: &Marks) {
         let mut bits = 0;
         for (i, closes) in self.loops.iter_mut().enumerate() {
@@ -253,7 +255,6 @@ impl Origins {
         }
     }
 
-    /// Records that data returned to `callback` at `time`. The callback therefore closes a loop.
     pub(crate) fn close(&mut self, callback: VertexId, time: u64) {
         if self.loops.contains(&Some(callback)) {
             return;

@@ -39,7 +39,7 @@ pub enum Outcome {
 pub enum Loss {
     /// Later items took the place of this item in the history of the subscription.
     Overwritten {
-        /// The number of items that the history holds.
+        /// The number of items that the history can store.
         depth: u64,
         /// The publication time of the item that took the place of this item, CLOCK_MONOTONIC.
         replaced_ns: u64,
@@ -58,7 +58,7 @@ pub enum Loss {
         /// Publisher and subscription both ask for reliable delivery. `None` if the recording does not
         /// show it.
         reliable: Option<bool>,
-        /// The recording shows how many items the subscription's history holds.
+        /// The recording shows how many items the subscription's history can store.
         depth_known: bool,
         /// The publisher sets a lifespan, after which the middleware drops its items.
         has_lifespan: bool,
@@ -68,8 +68,8 @@ pub enum Loss {
     PublisherEnded,
     RecordingEnded,
     PassedOver {
-        /// The number of the callback with the fewest inputs since the previous output. `None` if all
-        /// callbacks of the synchroniser had equally many inputs.
+        /// The callback whose subscription had the fewest inputs since the previous output, by its
+        /// number. `None` if all subscriptions of the synchroniser had equally many inputs.
         lacks: Option<u32>,
     },
 }

@@ -78,8 +78,8 @@ impl Parts {
         parts
     }
 
-    /// Adds to the runs what only the manifest reports: the time after the last event, which goes
-    /// to the mode of that event, and losses whose time is unknown, which go to the first run.
+    /// Adds to the runs the data that only the manifest reports. The time after the last event goes
+    /// to the run of the mode `last`. Losses at an unknown time go to the first run.
     fn add_rest(&mut self, whole: &Run, last: &str) {
         let length: u64 = self.runs.iter().map(|r| r.duration_ns).sum();
         if let Some(run) = self.runs.iter_mut().find(|r| r.mode == last) {

@@ -185,8 +185,6 @@ pub(super) const PAIR: &str = "
 1ms cpu1 20/20 subscription_callback object=0x25 callback=0x60
 ";
 
-/// Returns the events of one execution of the talker's timer at `t` µs. It publishes an item whose
-/// stamp is this time.
 pub(super) fn talk(t: u64) -> String {
     format!(
         "{t}us cpu0 10/10 timer_call timer=0x50

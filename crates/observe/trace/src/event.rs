@@ -286,9 +286,9 @@ pub enum EventKind {
     GuardTrigger { guard: u64 },
 
     // ---- Kernel
-    /// This thread gets the CPU (`sched_switch`). `priority` is the kernel's (0-99 real-time, 100-139
-    /// normal), `policy` the SCHED_* number. `prev_tid` is [`UNTOLD`] if the recorder does not see other
-    /// threads.
+    /// This thread gets the CPU (`sched_switch`). `priority` is the kernel's priority (0-99
+    /// real-time, 100-139 normal), and `policy` the SCHED_* number. `prev_tid` is [`UNTOLD`] if the
+    /// recorder does not see other threads.
     SwitchIn {
         prev_tid: u32,
         priority: u8,
@@ -347,10 +347,10 @@ pub enum EventKind {
         kernel: bool,
     },
 
-    /// This thread goes to sleep for the mutex at address `lock` of its process, which `owner_tid`
-    /// holds (`sched_switch`). The owner is read from the mutex, where glibc writes it, or the
-    /// kernel for a mutex with priority inheritance. The event comes just before the thread's
-    /// `SwitchOut`.
+    /// This thread goes to sleep because it waits for the mutex at address `lock` of its process.
+    /// The mutex belongs to `owner_tid` (`sched_switch`). The recorder reads the owner from the
+    /// mutex. glibc writes it there, or the kernel for a mutex with priority inheritance. The event
+    /// comes just before the thread's `SwitchOut`.
     LockWait { lock: u64, owner_tid: u32 },
 
     // ---- The recorder's own events

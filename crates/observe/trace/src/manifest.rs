@@ -198,8 +198,8 @@ pub struct ProbeInfo {
     pub symbol: String,
     /// The distance in bytes from the function's beginning.
     pub offset: u64,
-    /// The mechanism, which decides what a hit costs: `emulated`, `stepped`, `nop`, `uretprobe`, `tracepoint`
-    /// or `preload`.
+    /// The mechanism of the probe: `emulated`, `stepped`, `nop`, `uretprobe`, `tracepoint` or
+    /// `preload`. It determines the cost of a hit.
     pub placement: String,
     pub hits: u64,
     /// Whether the recorder could attach the probe. If not, `error` has the reason.

@@ -25,7 +25,6 @@ pub(crate) struct FileHeader {
     /// The number of the segment. In init.obt, the number of the first segment that was not deleted.
     pub number: u32,
     pub id: [u8; 16],
-    /// The time when the file was created, in ns since 1970 (CLOCK_REALTIME).
     pub created_realtime_ns: u64,
 }
 

@@ -32,8 +32,8 @@ pub trait FieldSink {
     fn choice(&mut self, field: &'static str, words: &'static [&'static str], value: u8);
 }
 
-/// A source of an event's fields, which a reader requests in the order of the table. Each method
-/// returns the same kind of field as the [`FieldSink`] method with the same name receives.
+/// A source of an event's fields. A reader requests the fields in the order of the table. Each
+/// method returns a field of the kind that the [`FieldSink`] method with the same name receives.
 #[allow(missing_docs)]
 pub trait FieldSource {
     type Error;

@@ -25,7 +25,7 @@ const CAUSES_IN_SENTENCE_MAX: usize = 3;
 /// compared with [`Finding::chance`].
 const CHANCE: f64 = 0.05;
 
-/// The comparison of late executions with the others: what takes longer in the late ones.
+/// The comparison of late executions with other executions: what takes longer in the late ones.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
@@ -44,27 +44,27 @@ pub struct Finding {
     pub kind: Kind,
     /// The id of the callback or synchroniser to whose part of the latency the stretches belong.
     pub place: String,
-    /// The callback, thread or mutex owner that caused the stretches. `None` if the kind has none
-    /// or it is unknown.
+    /// The callback, thread or mutex owner that caused the stretches. `None` if stretches of this
+    /// kind have no culprit, or if the culprit is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<Culprit>,
     /// The reason why the kind of stretch is unknown. `None` for all other kinds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
-    /// The mean time that late executions spend on the cause, minus the mean time that other
-    /// executions spend on it, in ns. Over all causes, these values add up to the difference of the
+    /// The mean time that a late execution spends on the cause, minus the mean time that another
+    /// execution spends on it, in ns. Over all causes, these values add up to the difference of the
     /// mean latencies.
     pub explained_ns: f64,
-    /// The cause counts as present in an execution that spends at least this time on it, in ns. It
-    /// is the middle between the means of late and of other executions.
+    /// The minimum time in ns that an execution must spend on the cause so that the cause counts as
+    /// present in it. This time is the middle between the means of late and of other executions.
     pub present_ns: f64,
     /// The number of late executions in which the cause is present.
     pub late_with: u64,
     /// The number of other executions in which the cause is present.
     pub others_with: u64,
-    /// The probability that the cause is by chance as frequent among late executions as measured,
-    /// or more frequent. It is the result of Fisher's exact test, one-sided, times the number of
-    /// causes.
+    /// The probability that chance alone makes the cause as frequent among late executions as
+    /// measured, or more frequent. It is the result of a one-sided Fisher's exact test, times the
+    /// number of causes.
     pub chance: f64,
     /// The states of the culprit that take longer in late executions, each with the difference of
     /// the mean times in ns. The largest difference comes first.
@@ -72,9 +72,9 @@ pub struct Finding {
     pub during: Vec<(During, f64)>,
 }
 
-/// Returns the latency above which an execution is late if the user gives no limit: the 99th
-/// percentile. Of fewer than 1000 executions, the ten longest are late, but at most the longest
-/// 5 %.
+/// Returns the latency above which an execution is late if the user gives no limit. From 1000
+/// executions on, this is the 99th percentile. Of 200 to 999 executions, the ten longest are late.
+/// Of fewer, the longest 5 % are late.
 pub fn late_limit(latency: &Dist) -> u64 {
     let n = latency.count() as f64;
     let share = (10.0 / n.max(1.0)).clamp(0.01, 0.05);
@@ -101,11 +101,11 @@ struct Cause {
 struct Times {
     late: Dist,
     others: Dist,
-    /// The time in each state of the culprit, summed up over late executions and over others.
+    /// For each state of the culprit: the time in this state, summed up over late executions and
+    /// over other executions.
     during: FxHashMap<Meanwhile, (u128, u128)>,
 }
 
-/// The time of each cause, summed up separately over late executions and over others.
 #[derive(Debug, Clone)]
 pub(crate) struct Sums {
     pub(crate) limit_ns: u64,
@@ -251,9 +251,9 @@ fn count_from(dist: &Dist, limit_ns: f64) -> u64 {
     above.map(|b| b.2).sum()
 }
 
-/// Returns the probability that at least `with` of the `late` executions have a cause by chance. By
-/// chance means: the late executions are drawn at random from all executions, and `with +
-/// others_with` of all executions have the cause.
+/// Returns the probability that chance alone gives the cause to at least `with` of the `late`
+/// executions. It assumes that the late executions are drawn at random from all executions, and
+/// that `with + others_with` of all executions have the cause.
 fn chance((with, late): (u64, u64), (others_with, others): (u64, u64)) -> f64 {
     let (all, having) = (late + others, with + others_with);
     let whole = ln_choose(all, late);

@@ -12,11 +12,11 @@ use onbeat_synth::followed::ChainStep;
 use onbeat_synth::Synth;
 use rustc_hash::FxHashMap;
 
-/// The longest time in ns between the end of an execution and the start of the next one in its
-/// callback group. The executor needs this time to look for work and to wake up a thread.
+/// The longest time in ns from the end of one execution to the start of the next one in the same
+/// callback group. The executor needs this time to look for work and to wake up a thread. After a
+/// longer time, the second execution does not count as waiting for the first one.
 const TURN_NS: u64 = 10_000_000;
 
-/// The culprit of a stretch, by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum By {
     Nobody,
@@ -33,7 +33,6 @@ pub(crate) struct Meanwhile {
     pub(crate) by: By,
 }
 
-/// A stretch in which numbers stand for the callback and the culprit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) begin: u64,
@@ -141,7 +140,7 @@ impl Known<'_> {
         pieces.list
     }
 
-    /// Adds the pieces of a callback's execution, from its start to its publication at `until`.
+    /// Adds the pieces of an execution of a callback, from its start to the publication at `until`.
     fn runs(&self, pieces: &mut Pieces, step: &ChainStep, until: u64) {
         let begin = pieces.at;
         let mut nested = self.history.executions(step.tid, begin, until);
@@ -162,8 +161,8 @@ impl Known<'_> {
         }
     }
 
-    /// Adds the pieces of a sleep for a mutex that ends at `end`. Each piece is one state of the
-    /// mutex's owner.
+    /// Adds the pieces of a sleep that ends at `end`. The thread sleeps because it waits for a
+    /// mutex. Each piece shows one state of the mutex's owner during the sleep.
     fn owner(&self, pieces: &mut Pieces, place: u32, owner: u32, end: u64) {
         let begin = pieces.at;
         let ran = Executions::new(self.history.executions(owner, begin, end));
@@ -181,7 +180,8 @@ impl Known<'_> {
         }
     }
 
-    /// Adds the pieces from an item's publication to the callback's start at `until`.
+    /// Adds the pieces of the time from an item's publication to `until`, the start of the
+    /// callback.
     fn arrives(&self, pieces: &mut Pieces, step: &ChainStep, until: u64) {
         let is_timer = self.synth.kind_of(step.callback) == CallbackType::Timer;
         let stored = step.name.is_some_and(|n| self.synth.name(n) == MEMORY);
@@ -214,8 +214,8 @@ impl Known<'_> {
         outer.min_by_key(|r| r.0)
     }
 
-    /// Adds the pieces of the wait for the callback's thread, which ends at `until`. `asleep` is
-    /// the kind and the culprit of a piece in which this thread sleeps.
+    /// Adds the pieces of a wait for the callback's thread. The wait ends at `until`. `asleep`
+    /// gives the kind and the culprit of a piece during which this thread sleeps.
     fn waits(&self, pieces: &mut Pieces, step: &ChainStep, until: u64, asleep: (Kind, By)) {
         let begin = pieces.at;
         let ran = Executions::new(self.history.executions(step.tid, begin, until));
@@ -256,9 +256,9 @@ impl Known<'_> {
         }
     }
 
-    /// Adds the pieces of an item's way to the callback's thread, which ends at `end`. Each piece
-    /// is one state of the thread `waker`, which belongs to the middleware or the executor and then
-    /// woke up the callback's thread.
+    /// Adds the pieces of an item's way to the callback's thread. The way ends at `end`. The thread
+    /// `waker` of the middleware or the executor brought the item and woke up the callback's
+    /// thread. Each piece shows one state of `waker`.
     fn carried(&self, pieces: &mut Pieces, place: u32, waker: u32, end: u64) {
         let begin = pieces.at;
         for slice in self.history.states(waker, begin, end) {
@@ -273,12 +273,13 @@ impl Known<'_> {
         }
     }
 
-    /// Returns the executions on other threads for which the callback of `step` waited because they
-    /// occupied its callback group.
+    /// Returns the executions on other threads for which the callback of `step` waited, because
+    /// they occupied its callback group.
     ///
     /// The recording does not show groups. Two callbacks of one node that never ran at the same
     /// time count as members of one group. The callback waited for an execution if it began right
-    /// after that execution, or after others that followed it directly.
+    /// after that execution. It also waited if only other executions of the group lie between the
+    /// two, without a gap.
     fn group(&self, step: &ChainStep, begin: u64, until: u64) -> Vec<Ran> {
         let mut beside = self.history.executions_beside(step.tid, begin, until);
         beside.retain(|&(_, _, other)| {
@@ -297,8 +298,9 @@ impl Known<'_> {
         beside
     }
 
-    /// Adds the time for which a synchroniser waits for its other inputs, until the last one comes
-    /// at `until`. If `upstream` is set, also cuts the way of the last input to the synchroniser.
+    /// Adds the pieces of the time that a synchroniser waits for its other inputs. The last input
+    /// comes at `until`. If `upstream` is set, also cuts the time from the start of the last
+    /// input's chain to this moment.
     fn inputs(&self, pieces: &mut Pieces, step: &ChainStep, until: u64, upstream: bool) {
         let by = step.last_input.map_or(By::Nobody, By::Callback);
         let waits = |meanwhile| piece(step.callback, Kind::Inputs, by, meanwhile);
@@ -322,11 +324,12 @@ impl Known<'_> {
     }
 }
 
-/// Executions of callbacks, latest begin first. Those that overlap a slice are found by a binary
-/// search, because a long wait has thousands of slices and executions.
+/// Executions of callbacks, latest begin first. A binary search finds the executions that overlap a
+/// slice, because a long wait has thousands of slices and executions.
 struct Executions {
     all: Vec<Ran>,
-    /// For each execution: the latest end of this execution and of all that follow it in `all`.
+    /// For each execution in `all`: the latest end of this execution and of all that come after it
+    /// in the list.
     latest_ends: Vec<u64>,
 }
 
@@ -342,7 +345,6 @@ impl Executions {
         Executions { all, latest_ends }
     }
 
-    /// Returns the part of the list that contains all executions which overlap the slice.
     fn near(&self, slice: &Slice) -> &[Ran] {
         let from = self.all.partition_point(|ran| ran.0 >= slice.end);
         let until = self.latest_ends.partition_point(|end| *end > slice.begin);
@@ -350,8 +352,8 @@ impl Executions {
     }
 }
 
-/// Splits a slice by the executions that overlap it. Calls `report` with the end of each part and
-/// the innermost callback that ran in it.
+/// Splits a slice at the begins and ends of the executions that overlap it. Calls `report` for each
+/// part, with its end and the innermost callback that ran in it.
 fn split(slice: &Slice, ran: &Executions, mut report: impl FnMut(u64, Option<u32>)) {
     let ran = ran.near(slice);
     if ran.is_empty() {

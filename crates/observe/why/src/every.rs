@@ -35,11 +35,11 @@ pub struct Cut {
     /// The number of the callback to whose part of the latency the stretch belongs.
     pub place: u32,
     pub kind: Kind,
-    /// The callback, thread or mutex owner that caused the stretch. `None` if the kind has none or
-    /// it is unknown.
+    /// The callback, thread or mutex owner that caused the stretch. `None` if stretches of this
+    /// kind have no culprit, or if the culprit is unknown.
     pub by: Option<CulpritId>,
-    /// The state that the culprit was in, and the culprit of this state. `None` if the culprit ran
-    /// on a CPU without interruption.
+    /// The state of the culprit during the stretch, and the culprit of this state. `None` if the
+    /// culprit ran on a CPU without interruption.
     pub during: Option<(Kind, Option<CulpritId>)>,
     /// The reason why the kind is unknown. `None` for all other kinds.
     pub reason: Option<Reason>,
@@ -66,9 +66,9 @@ impl<T> Every<T> {
         self.follow.push(event);
     }
 
-    /// Takes waits and joins out of the synthesis, for which [`Synth::detail`] must have been
-    /// called. The caller must call this before it passes the executions that were reported at the
-    /// same time to [`Every::ended`].
+    /// Takes the waits and joins out of the synthesis. The caller must have called
+    /// [`Synth::detail`] for this synthesis. It must call this function before [`Every::ended`],
+    /// which gets the executions that were reported at the same time.
     pub fn take(&mut self, synth: &mut Synth) {
         self.take_seeing(synth, |_| {});
     }
@@ -103,8 +103,9 @@ impl<T> Every<T> {
         });
     }
 
-    /// Calls `report` for each execution that later events cannot change, with the caller's data
-    /// and the execution's stretches. At the end of the events, set `all` to report the rest.
+    /// Calls `report` for each execution that later events cannot change. `report` gets the
+    /// caller's data and the execution's stretches. At the end of the events, set `all` to report
+    /// the rest.
     pub fn cut(&mut self, synth: &mut Synth, all: bool, mut report: impl FnMut(T, &[Cut])) {
         let mut cuts = Vec::new();
         while let Some((ended, pieces)) = self.follow.cut_next(synth, all) {

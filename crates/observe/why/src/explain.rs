@@ -39,8 +39,8 @@ pub enum Target {
 }
 
 impl Target {
-    /// Returns the target for a chain of a model that was made with the same options. `cut_to`
-    /// contains the topics at which these options let chains end.
+    /// Returns the target for a chain. The chain's model must have been made with the same options.
+    /// `cut_to` contains the topics at which these options let chains end.
     pub fn chain(chain: &Chain, cut_to: &[&str]) -> Target {
         let output = chain.topics.get(chain.callbacks.len().max(1) - 1);
         Target::Chain {
@@ -72,7 +72,8 @@ pub struct Question {
     pub choice: Choice,
     /// The latency in ns above which an execution is late.
     pub limit_ns: u64,
-    /// The largest latency in the model, in ns. It decides how much history is kept.
+    /// The largest latency in the model, in ns. It determines for how long the history of threads
+    /// is kept.
     pub longest_ns: u64,
 }
 
@@ -85,7 +86,7 @@ pub struct Explanation {
     pub count: u64,
     pub longest_ns: u64,
     /// The executions that the question chose, with their stretches. The longest come first. If the
-    /// question names an instant or asks for all executions, they are in order of time.
+    /// question names an instant or asks for all executions, the order is that of time.
     pub executions: Vec<Execution>,
     /// The number of chosen executions beyond 10,000, which `executions` leaves out.
     pub left_out: u64,
@@ -94,7 +95,8 @@ pub struct Explanation {
     /// The start of the execution nearest to the question's instant, CLOCK_MONOTONIC. `None` if the
     /// question names no instant, or if an execution ran at that instant.
     pub nearest_ns: Option<u64>,
-    /// The comparison of late executions with the others, or `None` if none or all are late.
+    /// The comparison of late executions with the other executions. `None` if no execution is late,
+    /// or if all are late.
     pub comparison: Option<Comparison>,
     pub overview: Overview,
 }
@@ -122,8 +124,8 @@ pub struct Why {
 
 impl Why {
     /// Starts an explanation of one chain or callback. `options` must be the options of the pass
-    /// that made the model, and `ids` are the callback ids of that pass. `limit_ns` is the latency
-    /// above which an execution is late, and `longest_ns` the largest latency in the model.
+    /// that made the model, and `ids` are the callback ids of that pass. An execution with a
+    /// latency above `limit_ns` is late. `longest_ns` is the largest latency in the model.
     pub fn new(
         options: SynthOptions,
         target: Target,
@@ -215,18 +217,18 @@ pub(crate) struct Subjects {
     /// The executions that are not cut into pieces yet, each with the indices of the subjects to
     /// which it belongs.
     follow: Follow<Rc<[usize]>>,
-    /// By callback, thread and start of an execution: the time from which on the callback could
-    /// have started.
+    /// The key is the callback, the thread and the start of an execution. The value is the time
+    /// from which on the callback could have started.
     arrivals: FxHashMap<(u32, u32, u64), u64>,
-    /// By path of the synthesis: the indices of the subjects with this path. The flag is true if
-    /// the user cut the chain.
+    /// For each path of the synthesis: the indices of the subjects with this path. The flag is true
+    /// if the user cut the chain.
     paths: FxHashMap<(u32, bool), Rc<[usize]>>,
-    /// By callback: the indices of the subjects that are about this callback.
+    /// For each callback: the indices of the subjects that ask about this callback.
     ran: FxHashMap<u32, Rc<[usize]>>,
 }
 
-/// The minimum time in ns after an execution's start for which its arrival is kept. Later the
-/// arrival is dropped, because the execution probably never ends.
+/// The minimum time in ns for which the arrival of an execution is kept after the execution's
+/// start. Later the arrival is dropped, because the execution probably never ends.
 const LONGEST_NS: u64 = 600_000_000_000;
 
 impl Subjects {
@@ -334,7 +336,6 @@ impl Subjects {
         });
     }
 
-    /// Reports whether a question asks for executions of a path with these steps.
     pub(crate) fn asks_for(
         &mut self,
         synth: &Synth,
@@ -379,8 +380,6 @@ impl Subjects {
         }
     }
 
-    /// Cuts the executions that later events cannot change. At the end of the events, set `all` to
-    /// cut the rest.
     fn cut(&mut self, synth: &mut Synth, all: bool) {
         while let Some((ended, pieces)) = self.follow.cut_next(synth, all) {
             let start = ended.start();
@@ -398,8 +397,6 @@ impl Subjects {
         }
     }
 
-    /// Cuts all executions that are left, and returns the explanations in the order of the
-    /// questions.
     pub(crate) fn finish(mut self, synth: &mut Synth) -> Vec<Explanation> {
         self.cut(synth, true);
         let names = Names {
@@ -446,8 +443,8 @@ fn of_which(subjects: &[Subject], fits: impl Fn(&Target) -> bool) -> Rc<[usize]>
     all.filter(|(_, s)| fits(&s.target)).map(|s| s.0).collect()
 }
 
-/// Reports whether the steps of an execution lead along the chain. `ids` has the ids of callbacks
-/// by number, and `name` returns the topic with a number.
+/// Reports whether the steps of an execution lead along the chain. `ids` contains the id of each
+/// callback by its number. `name` returns the topic that has a number.
 pub fn leads_along<'a>(
     chain: &Chain,
     steps: &[ChainStep],
@@ -458,8 +455,8 @@ pub fn leads_along<'a>(
     is_path(steps, (&chain.callbacks, &chain.topics), ids, name)
 }
 
-/// Reports whether the steps lead along a chain. As in the model, steps at a synchroniser whose
-/// callback waits for no other input are skipped.
+/// Reports whether the steps lead along a chain. A synchroniser whose callback waits for no other
+/// input is skipped, as in the model.
 fn is_path<'a>(
     steps: impl ExactSizeIterator<Item = PathStep>,
     (callbacks, topics): (&[String], &[String]),

@@ -30,7 +30,7 @@ pub(crate) struct Follow<T> {
     joins: Joins,
     waiting: VecDeque<Ended<T>>,
     now: Option<u64>,
-    /// The value of `now` before the latest call of [`Follow::advance`].
+    /// The current time as it was before the latest call of [`Follow::advance`].
     last: u64,
     next_forget: u64,
     /// The current names of threads. `None` if the names in the synthesis are used.
@@ -52,13 +52,13 @@ impl<T> Follow<T> {
         }
     }
 
-    /// Processes the next event. Afterwards the caller must push the event to its synthesis.
     pub(crate) fn push(&mut self, event: &Event) {
         self.advance(event.time_ns);
         self.event(event);
     }
 
-    /// Sets the time of the events that follow. Returns whether it is later than before.
+    /// Sets the time of the events that follow. Returns whether `time` is later than the time
+    /// before.
     pub(crate) fn advance(&mut self, time: u64) -> bool {
         let last = self.now.unwrap_or(time);
         let is_later = self.now.is_none_or(|now| now < time);
@@ -79,7 +79,6 @@ impl<T> Follow<T> {
         self.history.push(event, event.time_ns);
     }
 
-    /// From now on, takes the names of threads from [`Follow::named`] instead of the synthesis.
     pub(crate) fn keep_names(&mut self) {
         self.names.get_or_insert_default();
     }
@@ -101,7 +100,6 @@ impl<T> Follow<T> {
         self.history.ran(tid, ran);
     }
 
-    /// Adds an execution that has ended. `cut_next` cuts it into pieces as soon as later events cannot change it.
     pub(crate) fn ended(&mut self, ended: Ended<T>) {
         self.waiting.push_back(ended);
     }
@@ -136,9 +134,9 @@ impl<T> Follow<T> {
         Some((ended, pieces))
     }
 
-    /// Forgets the joins to which no execution can refer any more. Returns the time before which
-    /// nothing is kept. Does nothing and returns `None` if too little time has passed since it last
-    /// did so.
+    /// Forgets the joins to which no execution can refer any more. Returns the time before which no
+    /// joins are kept. Does nothing and returns `None` if this function forgot joins less than an
+    /// eighth of the history's window ago.
     pub(crate) fn forget(&mut self) -> Option<u64> {
         let now = self.now.filter(|now| *now >= self.next_forget)?;
         let window = self.history.window_ns();
@@ -149,7 +147,6 @@ impl<T> Follow<T> {
     }
 }
 
-/// Replaces the thread of a culprit by the number of its component.
 fn component(synth: &mut Synth, names: Option<&ThreadNames>, by: By) -> By {
     let mut number = |tid| match names {
         Some(names) => synth.component_in(names, tid),

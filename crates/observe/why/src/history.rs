@@ -14,22 +14,22 @@ use std::collections::VecDeque;
 /// bytes.
 const ENTRIES_MAX: usize = 1_000_000;
 
-/// The share of [`ENTRIES_MAX`] below which no entry is dropped because of its age: 1 / `FEW`. Old
-/// entries may still be needed, because synthesis reports the end of some executions much later. An
-/// example is a service whose coroutine waits for another response.
+/// The divisor of [`ENTRIES_MAX`] for the number of entries up to which no entry is dropped because
+/// of its age. Old entries may still be needed, because synthesis reports the end of some
+/// executions much later. An example is a service whose coroutine waits for another response.
 const FEW: usize = 8;
 
-/// The time in ns before a report of lost events within which scheduler events may be missing. The
+/// Scheduler events may be missing within this time, in ns, before a report of lost events. The
 /// recorder reports losses four times a second.
 pub(crate) const LOSS_WINDOW_NS: u64 = 1_000_000_000;
 
-/// The maximum delay in ns with which synthesis reports the end of most executions. Because of the
-/// delay, the reports do not come in the order of the ends.
+/// The maximum delay in ns from the end of an execution to its report by the synthesis, for most
+/// executions. Because of the delay, the reports do not come in the order of the ends.
 pub(crate) const DEFERRAL_NS: u64 = 2_000_000_000;
 
-/// The longest time in ns for which two executions of one callback group can seem to overlap. They
-/// seem to, because the group becomes free shortly before the end of the first execution is
-/// recorded. The thread may wait for the interpreter's lock in between.
+/// The longest time in ns for which two executions of one callback group can seem to overlap. The
+/// group becomes free shortly before the end of the first execution is recorded. In between, the
+/// thread may wait for the interpreter's lock.
 const SEEMING_NS: u64 = 2_000_000;
 
 const AT_ONCE_MAX: usize = 1 << 16;
@@ -39,7 +39,7 @@ pub(crate) enum State {
     Running,
     Stolen,
     /// The thread was preempted, and the thread `by` had the CPU. `by` is a thread id, 0 for the
-    /// idle thread, or [`UNTOLD`].
+    /// idle thread, or [`UNTOLD`] for an unknown thread.
     Preempted {
         by: u32,
     },
@@ -99,14 +99,12 @@ enum Off {
 #[derive(Debug, Clone)]
 struct Thread {
     pid: u32,
-    /// The time from which on the thread's scheduler events are recorded.
     scheduled: Option<u64>,
     now: Now,
     since: u64,
-    /// The time of the thread's latest recorded event that shows that it had a CPU.
+    /// The time of the latest recorded event that shows that the thread had a CPU.
     seen: u64,
-    /// The time of the thread's latest switch from a CPU, or of a later reading of its CPU time.
-    /// `read` is the latest reading.
+    /// The latest time at which the thread left a CPU or the kernel reported its CPU time.
     counted: Option<u64>,
     read: Option<u64>,
     lock: Option<u32>,
@@ -203,11 +201,11 @@ impl Thread {
         self.turn(time, Now::Running);
     }
 
-    /// Corrects the history by the CPU time `used_ns` that the kernel has counted. The thread has a
-    /// CPU at `time`.
+    /// Corrects the history by the CPU time `used_ns` that the kernel reports. The thread has a CPU
+    /// at `time`.
     ///
-    /// The kernel counted since the last reading. If `since_switch` is set, it counted since the
-    /// last switch from a CPU, if that was later.
+    /// `used_ns` counts from the previous report. If `since_switch` is set and the thread left a
+    /// CPU after that report, `used_ns` counts from then.
     fn cpu_time(&mut self, time: u64, used_ns: u64, since_switch: bool) {
         let base = if since_switch {
             self.counted
@@ -245,8 +243,6 @@ impl Thread {
         (self.counted, self.read) = (Some(time), Some(time));
     }
 
-    /// Returns the time for which the thread ran between `begin` and `end`, according to the parts
-    /// in which it did not run.
     fn ran_ns(&self, begin: u64, end: u64) -> u64 {
         fn within<T>(parts: &VecDeque<Part<T>>, begin: u64, end: u64) -> u64 {
             let from = parts.partition_point(|p| p.end <= begin);
@@ -285,8 +281,8 @@ impl Thread {
         drop(&mut self.ran, time);
     }
 
-    /// Returns the thread's state since its last switch. This state has no end yet. Returns `None`
-    /// if the thread has a CPU.
+    /// Returns the present state of the thread if it has no CPU. The end of this state is not known
+    /// yet. Returns `None` if the thread has a CPU.
     fn open(&self) -> Option<Off> {
         match self.now {
             Now::Running => None,
@@ -298,8 +294,8 @@ impl Thread {
     }
 }
 
-/// Returns the number of parts at the front of the list for which `is_before` is true. All of them
-/// must come before the first part for which it is false.
+/// Returns the number of parts at the front of the list for which `is_before` returns true. It must
+/// return false for all parts behind them.
 ///
 /// The search begins at the back of the list, because most results are near the back.
 fn partition<T>(parts: &VecDeque<Part<T>>, is_before: impl Fn(&Part<T>) -> bool) -> usize {
@@ -341,7 +337,6 @@ pub(crate) fn is_ignored(kind: &EventKind) -> bool {
     ) || is_found(kind)
 }
 
-/// Returns an event that shows only that its thread had a CPU.
 pub(crate) fn some_act() -> EventKind {
     EventKind::Wait
 }
@@ -454,9 +449,9 @@ impl History {
         }
     }
 
-    /// Drops the entries that are older than the window at `now`. The caller must call this before
-    /// the first event after `now`. If the recording has a gap there, executions from before the
-    /// gap are not cut yet and still need their entries.
+    /// Drops the entries that are older than the history's window at the time `now`. The caller
+    /// must pass the time of the latest event, before it passes the next event. After a gap in the
+    /// recording, executions from before the gap are not cut yet and still need their entries.
     pub(crate) fn drop_until(&mut self, now: u64) {
         if now >= self.next_drop {
             self.drop_old(now);
@@ -490,8 +485,6 @@ impl History {
         }
     }
 
-    /// Returns the executions on the other threads of a thread's process that overlap the time from
-    /// `begin` to `end`.
     pub(crate) fn executions_beside(&self, tid: u32, begin: u64, end: u64) -> Vec<Ran> {
         let pid = self.threads.get(&tid).map(|thread| thread.pid);
         let pool = pid.and_then(|pid| self.pools.get(&pid));
@@ -501,7 +494,8 @@ impl History {
         executions.flatten().collect()
     }
 
-    /// Returns true if the recording has not shown so far that both callbacks ran at the same time.
+    /// Reports whether two callbacks never ran at the same time, as far as the recording has shown
+    /// so far.
     pub(crate) fn exclude_each_other(&self, a: u32, b: u32) -> bool {
         !self.at_once.contains(&(a.min(b), a.max(b)))
     }
@@ -617,8 +611,6 @@ impl History {
         all.list
     }
 
-    /// Returns the executions on a thread that overlap the time from `begin` to `end` and began
-    /// before `end`.
     pub(crate) fn executions(&self, tid: u32, begin: u64, end: u64) -> Vec<Ran> {
         let Some(thread) = self.threads.get(&tid) else {
             return Vec::new();
@@ -633,8 +625,8 @@ impl History {
 }
 
 impl Thread {
-    /// Adds the slices until `until`, in which either the thread or the virtual machine's host had
-    /// the CPU.
+    /// Adds the slices from the last slice to `until`. In each of them, either the thread or the
+    /// virtual machine's host had the CPU.
     fn running(&self, slices: &mut Slices, until: u64) {
         if slices.at >= until.min(slices.end) {
             return;
@@ -650,8 +642,8 @@ impl Thread {
         slices.until(until, State::Running);
     }
 
-    /// Adds the slices until the end of a part in which the thread did not run. Each thread that
-    /// had the CPU meanwhile gets a slice.
+    /// Adds the slices of a part in which the thread did not run. Each thread that had the CPU in
+    /// this time gets a slice.
     fn off(&self, slices: &mut Slices, part: &Part<Off>) {
         let state = |by| match part.what {
             Off::Preempted => State::Preempted { by },
@@ -678,7 +670,6 @@ struct Slices {
 }
 
 impl Slices {
-    /// Adds a slice from the end of the last slice to `until`, unless the slice would be empty.
     fn until(&mut self, until: u64, state: State) {
         let until = until.min(self.end);
         if until <= self.at {

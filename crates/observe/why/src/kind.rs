@@ -17,7 +17,7 @@ pub enum Kind {
     Sleeps,
     /// The executor's thread ran another callback, or slept although the callback was due.
     Executor,
-    /// The item was on its way to the receiver, whose thread slept. Or the item waited until the
+    /// The item was on its way to the receiver, whose thread slept. Also: the item waited until the
     /// callback took it with a call of its own.
     Transport,
     /// A synchroniser waited for its other inputs.

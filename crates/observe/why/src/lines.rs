@@ -2,20 +2,20 @@
 
 use crate::stretch::Stretch;
 
-/// Causes that take less than this share of the latency are shown as one line.
+/// The share of an execution's latency below which causes are shown together as one line.
 const SHARE_SHOWN: f64 = 0.005;
 
-/// Stretches of one callback with the same cause in words, as one line of a table.
+/// One line of a table: the stretches of one callback whose cause has the same description.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// The start of the first stretch, in ns from the start of the execution.
+    /// The time from the start of the execution to the start of the first stretch, in ns.
     pub begin_ns: u64,
     pub ns: u64,
     pub parts: usize,
     /// The cause in words, with names from the recorded system. Escape the text before showing it.
     pub what: String,
-    /// The states of the culprit during the stretches, each as a line with the same fields.
+    /// For each state of the culprit during the stretches: a line with the same fields.
     pub during: Vec<Line>,
 }
 
@@ -65,8 +65,8 @@ pub fn each(share: &[Stretch]) -> Vec<Line> {
     share.iter().map(line).collect()
 }
 
-/// Returns one line for each cause in words, in the order in which the causes begin. Causes below
-/// 0.5 % of the execution's latency share a line.
+/// Returns one line for each description of a cause, in the order in which the causes begin. Causes
+/// below 0.5 % of the execution's latency share a line.
 pub fn summed(share: &[Stretch], latency_ns: u64) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for stretch in share {

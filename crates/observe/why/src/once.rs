@@ -17,51 +17,55 @@ use onbeat_trace::{Event, EventKind, UNSCHEDULED};
 use rustc_hash::FxHashMap;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
-/// The kinds of records. The comment of each kind says what happened and which numbers follow.
+/// The kinds of records. The comment of each kind says what happened and which fields follow.
 ///
-/// A record of a kind up to `LIFE` begins with the number of the thread that it is about. This
-/// number is the thread's place among the records of kind `THREAD`, from 0, and the comments do not
-/// list it. Times are in ns.
+/// Each field is a number. A record of a kind up to `LIFE` has a further first field, which the
+/// comments do not list: the number of the thread that the record is about. Threads are numbered
+/// from 0, in the order of their records of kind `THREAD`. Times are in ns.
 mod record {
     pub(super) const SWITCH_IN: u8 = 0;
     pub(super) const PREEMPTED: u8 = 1;
     pub(super) const ASLEEP: u8 = 2;
-    /// The thread was woken up. Numbers: the id of the thread that woke it up.
+    /// The thread was woken up. Field: the id of the thread that woke it up.
     pub(super) const WAKE: u8 = 3;
-    /// The thread got a CPU after it had been woken up. Numbers: the time for which it had been ready.
+    /// The thread got a CPU after it had been woken up. Field: the time for which it had been
+    /// ready.
     pub(super) const WOKEN: u8 = 4;
-    /// The hypervisor took the thread's CPU. Numbers: the time for which it had the CPU.
+    /// The hypervisor took the thread's CPU. Field: the time for which the hypervisor had the CPU.
     pub(super) const STOLEN: u8 = 5;
-    /// The kernel reported the thread's CPU time. Numbers: twice the time, plus 1 if it counts from
-    /// the last switch.
+    /// The kernel reported the thread's CPU time. Field: twice that time, plus 1 if the time counts
+    /// from the last switch.
     pub(super) const CPU_TIME: u8 = 6;
-    /// The thread is about to sleep for a mutex. Numbers: the id of the thread that owns the mutex.
+    /// The thread is about to sleep for a mutex. Field: the id of the thread that owns the mutex.
     pub(super) const LOCK_WAIT: u8 = 7;
-    /// The thread had a CPU, because it made a recorded call. Numbers: the time since then.
+    /// The thread had a CPU, because it made a recorded call. Field: the time since the call.
     pub(super) const ACTED: u8 = 8;
     /// The thread was created or ended, or the recording shows its scheduler events from now on.
-    /// Numbers: a value of [`life`](super::life).
+    /// Field: a value of [`life`](super::life).
     pub(super) const LIFE: u8 = 9;
-    /// A new thread, which gets the next number. Numbers: its pid and its tid.
+    /// A record of a new thread. Threads are numbered in the order of these records. Fields: pid
+    /// and tid of the thread.
     pub(super) const THREAD: u8 = 10;
-    /// A thread waited for a CPU. Numbers: the number of the waiting thread, the times since the begin and
-    /// the end of the wait, and the id of the thread that had the CPU.
+    /// A thread waited for a CPU. Fields: the number of the waiting thread, the times since the
+    /// begin and since the end of the wait, and the id of the thread that had the CPU.
     pub(super) const HELD: u8 = 11;
-    /// A callback was executed. Numbers: the id of the thread, the times since the start and the
-    /// end of the execution, and the number of the callback.
+    /// A callback was executed. Fields: the id of the thread, the times since the start and since
+    /// the end of the execution, and the number of the callback.
     pub(super) const RAN: u8 = 12;
-    /// A chain was executed. Numbers: twice the number of the path, plus 1 if the chain is cut; the
-    /// number of bytes that follow; the time since the end; the times of the steps.
+    /// A chain was executed. Fields: twice the number of the path, plus 1 if the chain is cut; the
+    /// number of bytes in the following fields; the time since the end; the fields of the steps, as
+    /// `put_times` writes them.
     pub(super) const CHAIN: u8 = 13;
-    /// A synchroniser joined its inputs. Numbers:
+    /// A synchroniser joined its inputs. Fields:
     ///
     /// - the number of the synchroniser, the time since the join, and the number of steps;
     /// - for each step, twice the number of the callback, plus 1 if
     ///   [`ChainStep::own`](super::ChainStep::own) is set;
     /// - for each step, the number of the name plus 1, or 0 without a name;
-    /// - the times of the steps.
+    /// - the fields of the steps, as `put_times` writes them.
     pub(super) const JOINED: u8 = 14;
-    /// A kind that occurs rarely. Numbers: a value of [`rare`](super::rare), and the numbers of that kind.
+    /// A kind that occurs rarely. Fields: a value of [`rare`](super::rare), and the fields of that
+    /// kind.
     pub(super) const RARE: u8 = 15;
 }
 
@@ -72,11 +76,12 @@ mod life {
 }
 
 mod rare {
-    /// The recorder lost events. No numbers follow.
+    /// The recorder lost events. No fields follow.
     pub(super) const LOST: u64 = 0;
-    /// A thread has a new name. Numbers: the words of a [`Named`](onbeat_synth::named::Named).
+    /// A thread has a new name. Fields: the numbers that
+    /// [`Named::to_words`](onbeat_synth::named::Named::to_words) returns.
     pub(super) const NAMED: u64 = 1;
-    /// A callback started. Numbers: the number of the callback, the thread's id, the time since the
+    /// A callback started. Fields: the number of the callback, the thread's id, the time since the
     /// start, and the time since the callback's input was published or its timer was due.
     pub(super) const ARRIVAL: u64 = 2;
 }
@@ -85,9 +90,11 @@ mod rare {
 struct Known {
     pid: u32,
     number: u64,
-    /// The thread has a CPU. Until it loses the CPU, records need only the time of its latest call.
+    /// The thread has a CPU. As long as it has one, its calls are not written one by one: the next
+    /// record of the thread gives the time of the latest call.
     running: bool,
-    /// The time of the thread's latest recorded call, if no record contains it yet.
+    /// The time of the thread's latest call that is not written to the spool yet. `None` if all
+    /// calls are written.
     acted: Option<u64>,
 }
 
@@ -96,7 +103,8 @@ pub trait Room: Read + Write + Seek {}
 
 impl<T: Read + Write + Seek> Room for T {}
 
-/// Makes a model from events, and writes to a spool what explanations need.
+/// Makes a model from events in one pass. Also writes a spool: a sequence of records that are
+/// needed to explain executions later.
 pub struct Once {
     synth: Synth,
     spool: Spool<Box<dyn Room>>,
@@ -110,24 +118,24 @@ pub struct Once {
     done: Vec<Vec<ChainStep>>,
 }
 
-/// The result of one pass: the model, and a spool for explanations.
+/// The result of one pass over the events: the model, and a spool for explanations.
 #[allow(missing_docs)]
 pub struct Seen {
     pub model: Model,
-    /// The ids of the callbacks, for the options of another pass over the same events.
+    /// The ids of the callbacks. The options of another pass over the same events need them.
     pub ids: Vec<Option<String>>,
     pub spooled: Spooled,
 }
 
-/// The facts of a recording that explanations need, in a spool.
+/// The spool of a pass: records that are needed to explain executions.
 pub struct Spooled {
     synth: Synth,
     spool: io::Result<Box<dyn Room>>,
 }
 
 impl Once {
-    /// Starts a pass that spools to `room`. Set `callbacks` to explain executions of callbacks
-    /// afterwards, too.
+    /// Starts a pass that writes its spool to `room`. Set `callbacks` if executions of callbacks
+    /// are to be explained later, too.
     pub fn new(options: SynthOptions, room: Box<dyn Room>, callbacks: bool) -> Once {
         let mut synth = Synth::new(options);
         synth.observe_executions();
@@ -169,7 +177,6 @@ impl Once {
         }
     }
 
-    /// Writes those parts of an event that [`History::push`](crate::history::History::push) needs.
     fn spool_event(&mut self, event: &Event) {
         use record::*;
         let number = |n: u32| u64::from(n);
@@ -266,7 +273,8 @@ impl Once {
         number
     }
 
-    /// Writes what the synthesis reported, in the order in which `Subjects` needs it.
+    /// Writes what the synthesis has reported since the last call. The order of the records is the
+    /// order in which `Subjects` needs them.
     fn spool_followed(&mut self) {
         let (now, spool, threads) = (self.now, &mut self.spool, &self.threads);
         for named in self.synth.drain_named() {
@@ -337,7 +345,8 @@ impl Once {
     }
 }
 
-/// Writes the times, threads and last inputs of steps, which differ between executions of a path.
+/// Writes the fields of steps that differ between executions of one path: times, threads and last
+/// inputs.
 fn put_times(to: &mut Vec<u8>, now: u64, steps: &[ChainStep]) {
     let mut before = now;
     for step in steps {
@@ -397,8 +406,8 @@ struct Replay<R> {
     records: Records<R>,
     subjects: Subjects,
     threads: Vec<(u32, u32)>,
-    /// By the first number of a chain's record: the steps of the path. `None` if no question asks
-    /// for the path.
+    /// The steps of each path. The key is the first field of a record of kind `CHAIN`: twice the
+    /// number of the path, plus 1 if the chain is cut. `None` if no question asks for the path.
     paths: FxHashMap<u64, Option<Vec<PathStep>>>,
 }
 
@@ -519,8 +528,8 @@ impl<R: Read> Replay<R> {
         }
     }
 
-    /// Reads a record and returns an event that has the same effect on a thread's history as the
-    /// recorded event.
+    /// Reads a record about a thread. Returns a time and an event that changes the thread's history
+    /// as the recorded event did.
     fn thread_event(&mut self, now: u64, kind: u8) -> io::Result<(u64, EventKind)> {
         let r = &mut self.records;
         let event = match kind {
@@ -603,7 +612,6 @@ impl<R: Read> Replay<R> {
     }
 }
 
-/// Reads what [`put_times`] wrote, and adds it to the steps of a path.
 fn times<R: Read>(r: &mut Records<R>, now: u64, path: &[PathStep]) -> io::Result<Vec<ChainStep>> {
     let mut before = now;
     let mut steps = Vec::with_capacity(path.len());

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 const BINS_MAX: usize = 2048;
 
-/// The initial width of a bin, which is doubled until [`BINS_MAX`] bins are enough.
+/// The initial width of a bin in ns. The width is doubled until [`BINS_MAX`] bins cover the
+/// recording.
 const WIDTH_NS: u64 = 1_000_000;
 
 /// The shortest and the longest latency of executions over time, in bins of equal width.

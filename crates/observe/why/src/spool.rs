@@ -9,8 +9,8 @@ const BLOCK: usize = 1 << 16;
 
 const KIND_BITS: u32 = 4;
 
-/// The shortest time in ns that does not fit into one number with the kind of the record. Such a
-/// time follows as a number of its own.
+/// The shortest time in ns that does not fit into one number together with the kind of the record.
+/// A second number stores such a time.
 const LONG: u64 = u64::MAX >> KIND_BITS;
 
 /// Appends a number, with seven bits per byte and the lowest bits first.

@@ -11,7 +11,7 @@ use serde::Serialize;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Culprit {
-    /// The callback that ran meanwhile, by its id.
+    /// A callback that ran during the stretch, by its id.
     Callback(String),
     /// The component that had the CPU.
     Thread(Component),
@@ -39,7 +39,7 @@ pub fn title(component: &Component) -> String {
     }
 }
 
-/// The state of a stretch's culprit during that stretch, and what caused this state.
+/// The state of a culprit during a stretch, and what caused this state.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct During {
@@ -80,8 +80,8 @@ impl During {
         }
     }
 
-    /// Reports whether a text should mention the state, because the culprit did more than run on a
-    /// CPU.
+    /// Reports whether a text should mention the culprit's state, because the culprit did more than
+    /// run on a CPU.
     pub(crate) fn is_telling(&self) -> bool {
         self.by.is_some() || !matches!(self.kind, Kind::Runs | Kind::Library)
     }
@@ -98,8 +98,8 @@ pub struct Stretch {
     /// time before a callback's start belongs to the callback.
     pub place: String,
     pub kind: Kind,
-    /// The callback, thread or mutex owner that caused the stretch. `None` if the kind has none or
-    /// it is unknown.
+    /// The callback, thread or mutex owner that caused the stretch. `None` if stretches of this
+    /// kind have no culprit, or if the culprit is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<Culprit>,
     /// The state that the culprit was in during the stretch. `None` if the culprit ran on a CPU
@@ -169,8 +169,6 @@ pub struct Execution {
     pub stretches: Vec<Stretch>,
 }
 
-/// Finds the names of callbacks and components by the numbers that [`Piece`](crate::cut::Piece)
-/// contains.
 pub(crate) struct Names {
     pub(crate) ids: Vec<Option<String>>,
     pub(crate) components: Vec<Component>,
@@ -182,7 +180,8 @@ impl Names {
         id.unwrap_or_else(|| "a callback without a name".into())
     }
 
-    /// Replaces the number of a culprit by its name. Threads must be numbers of components.
+    /// Replaces the number of a culprit by its name. A thread in `by` must be given by the number
+    /// of its component.
     pub(crate) fn culprit(&self, by: By) -> Option<Culprit> {
         let component = |n: u32| self.components.get(n as usize).cloned();
         match by {

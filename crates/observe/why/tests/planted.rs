@@ -557,7 +557,8 @@ fn a_wait_at_a_synchroniser_names_the_last_input_and_its_delay() {
 }
 
 /// Returns a round in which the timer's callback runs on a second thread of the pool and begins
-/// before the item is published. The item's callback begins on the first thread right after it.
+/// before the item is published. The item's callback begins on the first thread right after the
+/// timer's callback.
 fn behind_group(t: u64) -> String {
     let (begin, end) = (t + 400, t + 510 + PLANTED_US);
     let timer = format!(

@@ -53,7 +53,6 @@ fn explain(
     why.finish()
 }
 
-/// Returns the answers to all questions, from the same pass that makes the model.
 fn explain_at_once(
     events: &[Event],
     options: &SynthOptions,

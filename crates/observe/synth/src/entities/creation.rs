@@ -17,7 +17,6 @@ use onbeat_trace::EndpointKind;
 /// creates belongs to one of them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Creation {
-    /// The node that the thread has just created. The thread's next clock belongs to this node.
     node: Option<NodeId>,
     /// Set while the thread is inside `rcl_timer_init2`: the handles of the new timer and of its
     /// clock, and the time of the call.
@@ -273,8 +272,6 @@ impl Entities {
         }
     }
 
-    /// Changes the properties that an entity's id shows. The entity gets a free slot among entities
-    /// with the same properties.
     pub(super) fn set_looks(
         &mut self,
         p: ProcessIndex,

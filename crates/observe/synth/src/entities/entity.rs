@@ -35,7 +35,8 @@ pub(crate) enum Role {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Timer {
     pub(super) due: Option<u64>,
-    /// The current period. [`Looks`] contain the period with which the timer was created.
+    /// The current period. The field `looks` of the entity contains the period with which the timer
+    /// was created.
     pub(super) period_ns: Option<u64>,
     /// The address of the timer's clock, or 0 if unknown.
     pub(super) clock: u64,
@@ -53,16 +54,17 @@ impl Timer {
     }
 }
 
-/// The way in which a clock's time passes, compared with the clock of the recording.
+/// The clock of a timer: how its time passes, compared with CLOCK_MONOTONIC, the clock of the
+/// recording.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum TimeBase {
-    /// It is unknown which clock the timer uses. Its time is assumed to pass at the rate of the
-    /// recording's clock.
+    /// It is unknown which clock the timer uses. The time of the timer is assumed to pass at the
+    /// rate of CLOCK_MONOTONIC.
     #[default]
     Unknown,
     Steady,
-    /// The time passes at the rate of the recording's clock until somebody sets the machine's
-    /// clock.
+    /// The machine's system time. It passes at the rate of CLOCK_MONOTONIC, except when somebody
+    /// sets the machine's clock.
     System,
     Simulated,
 }
@@ -127,8 +129,8 @@ impl Nests {
     }
 }
 
-/// The number of an entity among the entities of its process with equal looks. It is the lowest number that
-/// was free when the entity was created.
+/// The number of an entity among the entities of its process that have equal [`Looks`]. It is the
+/// lowest number that was free when the entity was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Slot {
     pub(crate) number: u32,
@@ -197,8 +199,8 @@ impl Entity {
         }
     }
 
-    /// Returns a value that stands in for the source time stamp of a link's item. It consists of
-    /// the numbers of link and item, so it is the same at all ends.
+    /// Returns a value that stands for the source time stamp of an item on an onbeat-link link. It
+    /// is computed from the link's number and the item's `number`, so it is the same at all ends.
     pub(crate) fn link_item(&self, number: u64) -> i64 {
         self.link.unwrap_or_default().wrapping_add(number) as i64
     }

@@ -5,8 +5,8 @@ use crate::ids::{EntityId, NodeId, ProcessIndex};
 use crate::index::VertexId;
 use crate::marks::Marks;
 
-/// The maximum number of original names that are kept for one changed name. If there are more, all of them
-/// are dropped and only counted.
+/// The maximum number of original names that are kept for one name that onbeat changed. If there
+/// are more, all of them are dropped, and only their number is kept.
 const RENAMED_MAX: usize = 256;
 
 impl Entities {
@@ -18,8 +18,9 @@ impl Entities {
         }
     }
 
-    /// Ends the nodes that living processes destroyed before `time`. A node stays while the process has an
-    /// endpoint or timer of it. Endpoints that rcl makes for each node end with the node.
+    /// Ends the nodes that running processes destroyed before `time`. A node stays while the
+    /// process has an endpoint or timer of this node. Endpoints that rcl makes for each node end
+    /// with the node.
     pub(crate) fn end_destroyed(&mut self, time: u64) {
         for p in (0..self.processes.list.len()).map(ProcessIndex::new) {
             let nodes = &self.nodes;
@@ -55,8 +56,9 @@ impl Entities {
         self.nodes.set_dead(node, ended_ns);
     }
 
-    /// Removes the references from processes to freed entities. Also removes the references from freed
-    /// entities to nodes, names and vertices, so that these can be forgotten.
+    /// Removes the references from processes to freed entities. Also removes the references from
+    /// freed entities to nodes, names and vertices, so that these nodes, names and vertices can be
+    /// forgotten.
     pub(crate) fn clear_freed(&mut self) {
         let freed = self.is_freed();
         for process in &mut self.processes.list {
@@ -116,8 +118,6 @@ impl Entities {
         }
     }
 
-    /// Marks the nodes that have QoS settings and are not in `ended`. Some of them are stand-ins to
-    /// which nothing else refers.
     pub(crate) fn mark_qos_nodes(&self, ended: &Marks, marks: &mut Marks) {
         for (_, node, _) in self.qos.keys() {
             if !ended.has(self.nodes.settled(*node).index()) {

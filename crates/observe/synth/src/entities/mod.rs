@@ -49,7 +49,6 @@ impl Endpoints {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Renamed {
     pub(crate) from: BTreeSet<NameId>,
-    /// The number of original names that were dropped because there were too many.
     pub(crate) forgotten: u64,
 }
 
@@ -102,7 +101,6 @@ impl Entities {
         &mut self.list[e.index()]
     }
 
-    /// Returns the number of entities, including those that ended.
     pub(crate) fn len(&self) -> usize {
         self.list.len()
     }
@@ -171,8 +169,8 @@ impl Entities {
 
     // ---- lifetimes
 
-    /// Creates an entity. An older entity at the same address ends. If both have equal looks, the
-    /// new one continues the older one's callback.
+    /// Creates an entity. An older entity at the same address ends. If the two have equal
+    /// [`Looks`], the new one continues the older one's callback.
     pub(crate) fn create(&mut self, p: ProcessIndex, new: NewEntity<'_>) -> EntityId {
         let mut entity = self.new_entity(p, new);
         let handles = new.handles.into_iter().filter(|h| h.1 != 0);
@@ -351,9 +349,9 @@ impl Entities {
         self.ended.gone.pop()
     }
 
-    /// Returns the lowest slot that is free: no entity of the process with these looks has it. The
-    /// slot of the entity `but` counts as free, so that an entity that replaces another one gets
-    /// its number in every run.
+    /// Returns the lowest free slot for an entity with these looks in the process. The slot of the
+    /// entity `but` counts as free, so that an entity that replaces `but` gets the same slot in
+    /// every run.
     fn free_slot(&self, p: ProcessIndex, looks: &Looks, but: Option<EntityId>) -> Slot {
         let entities = self.process(p).entities.iter();
         let alike = entities.filter(|&&x| Some(x) != but).map(|&x| self.get(x));

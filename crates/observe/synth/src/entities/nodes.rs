@@ -10,12 +10,12 @@ use rustc_hash::FxHashMap;
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     pub(crate) name: NameId,
-    /// The program that created the node, if known. It distinguishes nodes of equal name.
+    /// The program that created the node, if known. It distinguishes nodes that have the same name.
     program: Option<NameId>,
     pub(crate) live: bool,
-    /// The time in ns at which the node ended last. A node can begin again in a new process.
     ended_ns: u64,
-    /// The time in ns at which the living process destroyed the node, if it has not made it again.
+    /// The time in ns at which the process destroyed the node while the process went on running.
+    /// `None` if the node exists, or if the process created it again.
     destroyed_ns: Option<u64>,
     pub(crate) identity: Identity,
     /// The number of nodes with this name and program that appeared before this one and were forgotten.
@@ -28,7 +28,8 @@ pub(crate) enum Identity {
     /// The node's name is unknown. The node stands for all nodes of its process and is named after the
     /// process.
     Guessed,
-    /// The node was a stand-in. It turned out to be this node, or the guessed node of its process.
+    /// This node was created as a stand-in. The value is the node for which it stands: a known
+    /// node, or the guessed node of its process.
     Same(NodeId),
 }
 
@@ -48,7 +49,7 @@ impl Nodes {
     }
 
     /// Returns the node for which a stand-in was created. If that node is still unknown, returns
-    /// the guessed node.
+    /// the guessed node of the process.
     pub(crate) fn settled(&self, mut node: NodeId) -> NodeId {
         while let Identity::Same(other) = self.list[node.index()].identity {
             node = other;
@@ -137,7 +138,6 @@ impl Nodes {
         self.list.len() - self.free.len()
     }
 
-    /// Marks a node. If the node is a stand-in, also marks the node that it turned out to be.
     pub(crate) fn mark(&self, mut node: NodeId, marks: &mut Marks) {
         marks.add(node.index());
         while let Identity::Same(other) = self.list[node.index()].identity {
@@ -277,8 +277,8 @@ impl Entities {
         (!name.is_empty()).then(|| self.names.intern(&name))
     }
 
-    /// If a process has exactly one known node, decides that its guessed node is that node. The
-    /// decision stays open when the process has a second known node.
+    /// Decides whether the guessed node of a process is a known one: it is if the process has
+    /// exactly one known node. Otherwise it stays a guessed node.
     fn settle_guess(&mut self, p: ProcessIndex) {
         let process = self.process(p);
         let (Some(guess), nodes) = (process.fallback, &process.nodes[..]) else {
@@ -344,7 +344,7 @@ impl Entities {
 
     /// Returns a node's id: its name, with an addition if several nodes have that name.
     ///
-    /// Nodes that lived at the same time are distinguished by their programs, and within one
+    /// Nodes that existed at the same time are distinguished by their programs, and within one
     /// program by the order of their appearance.
     pub(crate) fn node_id(&self, node: NodeId) -> String {
         let node = self.nodes.settled(node);

@@ -42,7 +42,6 @@ pub(super) struct Clock {
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rings {
-    /// The process put a message into a ring buffer or took one from it.
     pub(crate) used: bool,
     /// The subscriptions for which the recording shows only a ring buffer, and perhaps the topic.
     pub(super) found: Vec<EntityId>,
@@ -142,8 +141,6 @@ impl Processes {
         self.of_pid.get(&pid).copied()
     }
 
-    /// Adds `n` to the number of objects that a process created. Leaves out the process if the
-    /// number is above the limit.
     pub(crate) fn count_created(&mut self, p: ProcessIndex, n: u32) {
         let process = &mut self.list[p.index()];
         let created = &mut process.created;

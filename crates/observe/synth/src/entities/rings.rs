@@ -19,9 +19,9 @@ impl Entities {
         Some(e)
     }
 
-    /// Late attach: returns the subscription that reads a ring buffer into which a message of
-    /// `topic` is put. This is the only subscription of the topic in the process that has no ring
-    /// buffer yet. If there is none, or more than one, a new subscription is created.
+    /// Late attach: a message of `topic` was put into a ring buffer. Returns the subscription that
+    /// reads this buffer: the process's only subscription to the topic without a known ring buffer.
+    /// If there is none, or more than one, creates a new subscription.
     pub(crate) fn ring_found(
         &mut self,
         p: ProcessIndex,
@@ -44,8 +44,6 @@ impl Entities {
         e
     }
 
-    /// Late attach: reports whether the topic of a ring buffer was unknown when the buffer was
-    /// first seen.
     pub(crate) fn is_nameless(&self, p: ProcessIndex, e: EntityId) -> bool {
         self.process(p).rings.nameless.contains(&e)
     }

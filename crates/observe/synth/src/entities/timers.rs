@@ -21,7 +21,6 @@ impl Entities {
         }
     }
 
-    /// Handles `rcl_timer_reset`: the timer is due one period from now.
     pub(crate) fn timer_reset(&mut self, p: ProcessIndex, timer: u64, time: u64) {
         let Some(e) = self.handle(p, HandleKind::Timer, timer) else {
             return;
@@ -104,8 +103,6 @@ impl Entities {
         }
     }
 
-    /// Records that events of timer resets were lost. A timer that counts as cancelled may then run
-    /// again.
     pub(crate) fn resets_lost(&mut self) {
         for entity in &mut self.list {
             if let Some(timer) = entity.timer_mut() {

@@ -30,8 +30,8 @@ struct Asked {
     goal_sent: Option<u64>,
 }
 
-/// The maximum number of goals, and of results, that wait for their counterpart. Rejected goals have no result,
-/// so only this limit drops them.
+/// The maximum number of goals that wait for their results, and of requests for results that wait
+/// for a response. Rejected goals have no result, so only this limit drops them.
 const MAX_WAITING: usize = 1024;
 
 #[derive(Debug, Clone, Default)]

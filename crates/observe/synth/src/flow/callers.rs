@@ -15,7 +15,6 @@ use crate::Context;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
-/// A response of a service to a client. The client's identifier is known, but not yet its entity.
 #[derive(Debug, Clone)]
 struct Answer {
     gid: Gid,
@@ -32,8 +31,9 @@ pub(super) struct Callers {
 
 const MAX_ANSWERS: usize = 4096;
 
-/// The maximum time for which the event of a request's sending may come after the event of its take, in ns.
-/// The event is written when the sender's call returns, and the sender may be preempted before this return.
+/// The maximum time in ns by which the event of a request's sending may be later than the event of
+/// its take. The recorder writes the first event when the sender's call returns, and the sender may
+/// be preempted before this return.
 const SETTLE_NS: u64 = 50_000_000;
 
 const NO_GID: Gid = [0; 16];
@@ -64,8 +64,6 @@ impl Callers {
         (it.kind() == EntityKind::Client && tied && it.name() == name).then_some(client)
     }
 
-    /// Returns the identifier of the client that reads a response at `time`, if only one client can
-    /// have received it.
     fn identify(
         &self,
         entities: &Entities,

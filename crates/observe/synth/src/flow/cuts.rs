@@ -30,8 +30,9 @@ impl Cuts {
 }
 
 impl Lineage {
-    /// Ends those of the given lineages that reach a topic at which the user lets chains end. `all`
-    /// contains the callback's own lineages and its lineages through a synchroniser.
+    /// Ends the lineages in `all` at an output on the topic `name`, because the user cuts chains at
+    /// this topic. `all` contains the callback's own lineages and its lineages through a
+    /// synchroniser.
     pub(super) fn end_cut(&mut self, all: [&[StepId]; 3], name: NameId, time: u64) {
         for &step in all.into_iter().flatten() {
             self.paths.finish_cut(&self.steps, step, time, name);

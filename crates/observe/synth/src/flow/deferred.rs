@@ -23,8 +23,8 @@ const MAX_DEFERRED: usize = 200_000;
 struct Subjects {
     instances: FxHashSet<InstanceId>,
     entities: FxHashSet<EntityId>,
-    /// The names of the services that have a waiting request. Responses of these services must wait
-    /// until the request is processed.
+    /// The names of the services that have a waiting request. A response of such a service must
+    /// wait until its request is processed.
     names: FxHashSet<Option<NameId>>,
     publishers: FxHashSet<EntityId>,
     /// The items that wait, by topic and time stamp. An item without a stamp stands for all items of its

@@ -15,8 +15,8 @@ pub(crate) type Pair = (VertexId, VertexId, Option<NameId>);
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PairFigures {
-    /// The figures of outputs whose data passed a junction when the junction had too few outputs to
-    /// show reliably which inputs it joins.
+    /// The figures of early outputs. Their data passed a junction that had too few outputs at that
+    /// time to show which inputs it joins.
     pub(crate) early: PerMode<PathFigures>,
     pub(crate) figures: PerMode<PathFigures>,
     newest: Option<u64>,
@@ -80,8 +80,8 @@ impl Ends {
 }
 
 impl PairFigures {
-    /// Counts an output for its source `of`. `mode` was active when the newest data began, and
-    /// `now` when the output was published.
+    /// Counts an output as a result of the source `of`. The first mode was active when the newest
+    /// data started at the source, the second one when the output was published.
     fn count(&mut self, end: ChainEnd, of: Origin, early: bool, [mode, now]: [ModeId; 2]) {
         if end.cut.is_some() && std::mem::replace(&mut self.counted, end.cut) == end.cut {
             return;

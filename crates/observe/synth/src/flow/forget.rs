@@ -33,8 +33,6 @@ impl Flow {
         self.ways.topics.drop_lineages(steps, is_stale);
     }
 
-    /// Marks the vertices to which data in flight and running instances refer, and the nodes to which
-    /// running instances refer.
     pub(crate) fn mark_in_flight(&self, nodes: &Nodes, marks: (&mut Marks, &mut Marks)) {
         let (vertices, of_nodes) = marks;
         self.lineage
@@ -49,8 +47,6 @@ impl Flow {
         self.instances.mark(nodes, (vertices, of_nodes));
     }
 
-    /// Marks the nodes that have a group and are not in `ended`. Some of them are stand-ins to
-    /// which nothing else refers.
     pub(crate) fn mark_group_nodes(&self, nodes: &Nodes, ended: &Marks, marks: &mut Marks) {
         for &node in self.groups.keys() {
             if !ended.has(nodes.settled(node).index()) {
@@ -59,7 +55,8 @@ impl Flow {
         }
     }
 
-    /// Forgets `vertices` and the groups of the nodes in `ended`. Returns the forgotten paths.
+    /// Forgets `vertices`, all paths through them, and the groups of subscriptions of the nodes in
+    /// `ended`. Returns the forgotten paths.
     pub(crate) fn forget_vertices(
         &mut self,
         cx: &Context,

@@ -32,7 +32,7 @@ pub(crate) enum Route {
     Made,
 }
 
-/// An edge without its start: the target, the topic and the way of the data.
+/// The end of an edge: the callback that takes the data, the topic, and the way of the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hop {
     pub(super) to: VertexId,
@@ -81,7 +81,7 @@ pub(crate) struct Executions {
     pub(crate) uses: Vec<Use>,
     pub(crate) threads: Vec<ThreadId>,
     pub(super) last_start: u64,
-    /// For each publisher: the publication time of the latest item that an ended execution took.
+    /// For each publisher: the publication time of the latest item with which an execution ended.
     ended: Vec<(VertexId, u64)>,
 }
 
@@ -120,8 +120,8 @@ impl Executions {
     }
 }
 
-/// The figures of executions as series in order of time. They show how many independent values the
-/// executions are equivalent to.
+/// The figures of executions, in order of time. They are needed to compute how many independent
+/// values the executions are equivalent to.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Batches {
     pub(crate) exec: BatchMeans,
@@ -182,8 +182,8 @@ impl Vertex {
     }
 
     /// Records that the callback sent something with an endpoint of `node`. If the callback's own
-    /// node is unknown and nothing contradicts, `node` becomes the callback's node. `same` compares
-    /// two nodes.
+    /// node is unknown and no earlier evidence contradicts, `node` becomes the callback's node.
+    /// `same` reports whether two nodes are the same.
     pub(super) fn sent_by(
         &mut self,
         by: NodeBy,
@@ -471,8 +471,8 @@ impl Flow {
         v
     }
 
-    /// Returns the vertex that an entity of a restarted process continues. The vertex has the same node, type
-    /// and name, and its earlier entity has ended.
+    /// Returns the vertex that an entity of a restarted process continues. This is a vertex of the
+    /// same node, type and name whose earlier entity has ended.
     fn find_vertex(&self, cx: &Context, looks: &VertexLooks, e: EntityId) -> Option<VertexId> {
         let nodes = &cx.entities.nodes;
         let settled = |node: Option<NodeId>| node.map(|n| nodes.settled(n));

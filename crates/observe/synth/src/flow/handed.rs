@@ -25,7 +25,8 @@ struct Work {
 #[derive(Debug, Clone, Default)]
 pub(super) struct HandedWork(FxHashMap<HandedId, Work>);
 
-/// The maximum number of wake-ups that are kept because an execution may begin with them.
+/// The maximum number of wake-ups that are kept because the woken thread may begin an execution
+/// with them.
 const MAX_KEPT: usize = 4096;
 
 impl HandedWork {

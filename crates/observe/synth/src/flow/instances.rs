@@ -145,8 +145,6 @@ impl Instances {
         self.ended.push(i);
     }
 
-    /// Removes and returns one of the instances whose end has been processed. Returns `None` if
-    /// there is none left.
     pub(super) fn take_ended(&mut self) -> Option<InstanceId> {
         self.ended.pop()
     }
@@ -327,8 +325,6 @@ impl Flow {
         }
     }
 
-    /// Reports the item on which an execution begins. `woken` is the time at which the item woke up
-    /// the thread.
     pub(super) fn detail_taken(
         &mut self,
         (to, thread, time): (VertexId, ThreadId, u64),
@@ -353,7 +349,6 @@ impl Flow {
         details.item(way, times, seen::taken(thread, time));
     }
 
-    /// Reports the input of an execution if the input's publication is not in the recording.
     fn detail_foreign(&mut self, cx: &Context, to: VertexId, begin: &Begin) {
         let name = cx.entities.get(begin.entity).name();
         let (Some(details), Some(name)) = (&mut self.details, name) else {
@@ -374,9 +369,8 @@ impl Flow {
         }
     }
 
-    /// Returns the time from which on the item waited for the callback. The first value is an
-    /// estimate if the recording does not show that time. The second value is that time, or `None`
-    /// if the recording does not show it.
+    /// Returns two times. The first is the time from which on the item waited for the callback, or
+    /// an estimate of it. The second is the same time, or `None` if the recording does not show it.
     fn arrival(
         &mut self,
         vertex: VertexId,
@@ -501,9 +495,9 @@ impl Flow {
         }
     }
 
-    /// Ends the lineages of an instance with its last output, or with its end if it has no output.
-    /// If `whole` is not set, only releases them. The lineages of a service that has not responded
-    /// yet stay open.
+    /// Ends the lineages of an instance at its last output, or at its end if it has no output. If
+    /// `whole` is not set, the lineages are only released. The lineages of a request without a
+    /// response stay open.
     fn end_lineages(&mut self, it: &Instance, whole: bool, (time, output): (u64, Option<NameId>)) {
         let mut lineages = it.lineages;
         if let Some(key) = it.call {

@@ -28,12 +28,11 @@ pub(crate) struct Lineage {
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Incoming {
-    /// The vertex of the callback that published the item, or `None` if no known callback did.
     pub(super) vertex: Option<VertexId>,
     pub(super) time: u64,
     pub(super) name: NameId,
     pub(super) route: Route,
-    /// The ways on which the item's data came. The receiver owns a reference to each step.
+    /// The lineages of the item's data. The receiver owns a reference to each of their steps.
     pub(super) lineages: Lineages,
     pub(super) ambiguous: bool,
 }
@@ -44,13 +43,13 @@ pub(super) struct Awaited {
     pub(super) name: NameId,
     pub(super) route: Route,
     pub(super) lineages: Lineages,
-    /// `Some` if the entity took a later item first. The value is `true` if the skipped item counted as
-    /// overwritten, and `false` if it counted as lost.
+    /// `Some` if the subscription took a later item before this one. `true`: this item was then
+    /// counted as overwritten. `false`: it was counted as lost.
     pub(super) skipped: Option<bool>,
 }
 
-/// The topics at which the user lets chains begin, each with the number of items that were taken
-/// from it.
+/// The topics at which chains begin, as stated by the user. Each has the number of items that
+/// callbacks took from it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Inputs(Vec<(NameId, u64)>);
 
@@ -86,8 +85,8 @@ impl Lineage {
         self.ignored.contains(&topic)
     }
 
-    /// Ends lineages at `time`. `output` is the topic of the last publication, or `None` if nothing
-    /// was published.
+    /// Ends lineages at `time`, the time of the last publication or of the end. `output` is the
+    /// topic of the last publication, or `None` if nothing was published.
     pub(super) fn finish(&mut self, lineages: &Lineages, time: u64, output: Option<NameId>) {
         for &step in lineages.as_slice() {
             self.paths.finish(&self.steps, step, time, output);
@@ -98,8 +97,10 @@ impl Lineage {
         self.ends.count((&self.paths, &self.steps), end, lineages);
     }
 
-    /// Appends each lineage of `from`, continued by `vertex` at `start`, to `to`. The data was published at
-    /// `via` on the topic `name`. `reread` is set if the callback had already read the data.
+    /// Continues each lineage in `data` by the callback in `next`, and appends the results to `to`.
+    /// `data` is the lineages, the topic, and the time of the publication. `next` is the callback,
+    /// its start, and further details. `reread` is set if the callback had already read the same
+    /// data.
     pub(super) fn extend(
         &mut self,
         notes: &mut Notes,
@@ -130,7 +131,8 @@ impl Lineage {
         self.steps.enter(to, data.0, next.0, false);
     }
 
-    /// Continues the paths of `from` to `vertex`. The caller must continue the origins of the data.
+    /// Continues the paths of `from` by the callback `vertex`, and appends the new steps to `to`.
+    /// The caller must continue the origins of the data.
     fn follow(
         &mut self,
         notes: &mut Notes,
@@ -170,9 +172,9 @@ impl Lineage {
 }
 
 impl Flow {
-    /// Returns, for each subscription, the subscriptions of the same node from whose data its
-    /// inputs were computed. The subscription itself is one of these if its output comes back to
-    /// it.
+    /// Returns for each subscription the subscriptions of the same node from whose data its inputs
+    /// were computed. The set contains the subscription itself if its output comes back to it as an
+    /// input.
     pub(crate) fn descents(&self) -> BTreeMap<VertexId, BTreeSet<VertexId>> {
         let mut groups: FxHashMap<VertexId, NodeId> = FxHashMap::default();
         for (&node, group) in &self.groups {
@@ -200,8 +202,8 @@ impl Flow {
         descents
     }
 
-    /// Counts an output of an instance for the sources of its data. `cut` is set if the user cuts chains at
-    /// the output's topic.
+    /// Counts an output of an instance as a result of the sources of its data. `cut` is set if the
+    /// user cuts chains at the output's topic.
     pub(super) fn end_output(
         &mut self,
         owner: Owner,

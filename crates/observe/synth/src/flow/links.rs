@@ -15,9 +15,11 @@ use crate::Context;
 struct Carried {
     time: u64,
     from: VertexId,
-    /// The data already counts as published, because the callback that takes it was known in time.
+    /// The data already counts as published: the callback that takes it was known when the data was
+    /// written.
     counted: bool,
-    /// The target of the link has read the data. The data stays until other data replaces it.
+    /// The callback at the end of the link has read the data. The data stays until newer data
+    /// replaces it.
     read: bool,
     lineages: Lineages,
 }
@@ -47,7 +49,7 @@ impl Links {
     }
 
     /// Returns the end of an edge that leads through a node's memory to the callback `to`. `route`
-    /// is a stated link or the wait of a callback for the data.
+    /// says whether the user stated this edge or the callback waited for the data.
     pub(super) fn hop(&self, to: VertexId, route: Route) -> Hop {
         Hop {
             to,
@@ -93,8 +95,8 @@ impl Flow {
         }
     }
 
-    /// Gives a starting callback the data of its links. The data stays until other data replaces
-    /// it, but the edge counts only the first read.
+    /// Adds the data of its links to a callback that starts. The data stays until newer data
+    /// replaces it, but the edge counts only the first read of each data.
     pub(super) fn take_links(
         &mut self,
         cx: &mut Context,

@@ -59,7 +59,6 @@ impl Flow {
         });
     }
 
-    /// Removes and returns the work or result with this number. The caller owns its lineages.
     pub(super) fn take_hand(&mut self, hand: HandId) -> Option<Kept> {
         let at = self.ways.made.0.iter().position(|kept| kept.hand == hand)?;
         self.ways.made.0.remove(at)

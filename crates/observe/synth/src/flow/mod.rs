@@ -68,8 +68,8 @@ pub(crate) struct Flow {
     now: u64,
 }
 
-/// The ways by which data goes from callback to callback. Each field holds the data in flight on
-/// one way.
+/// The ways of data from callback to callback. Each field contains the data that is on one kind of
+/// way.
 #[derive(Debug, Clone)]
 pub(crate) struct Ways {
     topics: Topics,
@@ -81,12 +81,14 @@ pub(crate) struct Ways {
     polls: Polls,
 }
 
-/// The time in ns after which data in flight counts as lost when the recording ends.
+/// The age in ns from which on an item that no callback has taken counts as lost when the recording
+/// ends.
 const LOST_AFTER_NS: u64 = 1_000_000_000;
 
 impl Flow {
-    /// Creates a flow without data. `ids` are the vertex ids that an earlier pass found. `memory`
-    /// is the name of the edges that links make. Chains begin at the topics `inputs`.
+    /// Creates a flow without data. `ids` are the vertex ids that an earlier pass over the same
+    /// events found. `memory` is the topic name of the edges through a node's memory. Chains also
+    /// begin at the topics `inputs`.
     pub(crate) fn new(
         links: Vec<Link>,
         ids: Vec<Option<String>>,

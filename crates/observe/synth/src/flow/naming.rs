@@ -41,10 +41,11 @@ impl Ids<'_> {
         with_ordinal(self.base(vertex), vertex.rank.0.number)
     }
 
-    /// Returns the ids by vertex number, or `None` for callbacks that did not run.
+    /// Returns the id of each vertex by its number, or `None` for a callback that did not run.
     ///
-    /// Vertices with equal ids get ordinals, in the order in which their entities were created. Entities that
-    /// did not run count too. If that order is not certain, the ordinals follow the order of the vertices.
+    /// Vertices with equal ids get ordinals, in the order in which their entities were created.
+    /// Entities that did not run count too. If that order is not certain, the ordinals follow the
+    /// numbers of the vertices.
     pub(crate) fn all(&self) -> Vec<Option<String>> {
         let mut alike: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (i, v) in self.vertices.iter().enumerate() {
@@ -67,8 +68,6 @@ impl Ids<'_> {
     }
 }
 
-/// Adds an ordinal (`#2`, `#3` and so on) to an id if `before` vertices with the same id came
-/// before.
 fn with_ordinal(base: String, before: u32) -> String {
     match before {
         0 => base,
@@ -76,7 +75,8 @@ fn with_ordinal(base: String, before: u32) -> String {
     }
 }
 
-/// Returns the period in a timer's id: the set period, or the measured one if none is set, or `?`.
+/// Returns the text for the period in a timer's id: the set period, or else the measured one, or
+/// `?` if neither is known.
 fn timer_period(v: &Vertex) -> String {
     if let Some(set) = v.looks.period_ns {
         return in_ms(set);
@@ -96,8 +96,8 @@ fn in_ms(ns: u64) -> String {
     format!("{ms}.{}ms", format!("{rest:06}").trim_end_matches('0'))
 }
 
-/// Rounds a measured period so that it is the same in every run. Keeps the fewest digits, at most four, whose
-/// value is as close to the median as the scatter of the intervals allows.
+/// Rounds a measured period so that it is the same in every run. The result has at most three
+/// digits before its zeros, and only as many as the scatter of the intervals allows.
 fn measured_period(intervals: &Dist) -> u64 {
     let median = intervals.quantile(0.5);
     let scatter = intervals.quantile(0.75) - intervals.quantile(0.25);

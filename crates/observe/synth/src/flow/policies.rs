@@ -36,7 +36,6 @@ impl Policy {
         matches!(self, Policy::Approximate(_))
     }
 
-    /// Returns the number of sets in which only an input of the subscription `i` was missing.
     pub(super) fn lacked(&self, i: usize) -> u64 {
         match self {
             Policy::Exact(exact) => exact.lacked[i],
@@ -53,8 +52,8 @@ impl Policy {
 }
 
 /// The policies `ExactTime` and `ApproximateEpsilonTime`, which join inputs with equal stamps. The
-/// recording lacks the stamps, so the start of an input's chain is used as its stamp. Two of these
-/// stamps count as equal if they differ by much less than a period.
+/// recording lacks the stamps of messages, so onbeat uses the start of an input's chain as its
+/// stamp. Two of these stamps count as equal if their distance is much less than a period.
 #[derive(Debug, Clone)]
 pub(super) struct Exact {
     sets: VecDeque<(u64, Vec<Option<u64>>)>,
@@ -123,16 +122,18 @@ impl Exact {
 
 /// The policy `ApproximateTime` with its default age penalty and without bounds.
 ///
-/// It searches for the narrowest set around a *pivot*, which is the latest among the oldest waiting
-/// inputs of each subscription. The search ends when no later input can make the set narrower.
+/// For each subscription, it takes the oldest waiting input. The latest of these inputs is the
+/// *pivot*. The policy searches for the narrowest set that contains the pivot. The search ends when
+/// no later input can make the set narrower.
 #[derive(Debug, Clone)]
 pub(super) struct Approximate {
     queues: Vec<VecDeque<Stamped>>,
-    /// The inputs that the search for a narrower set has put aside, by subscription. The first one
-    /// of each list belongs to the candidate set.
+    /// For each subscription: the inputs that the search for a narrower set has put aside. The
+    /// first input of each list belongs to the candidate, the narrowest set that the search has
+    /// found.
     past: Vec<Vec<Stamped>>,
-    /// For each subscription: whether a dropped input might have been better than the inputs that
-    /// wait.
+    /// For each subscription: whether an input was dropped that might have given a narrower set
+    /// than the waiting inputs.
     dropped: Vec<bool>,
     candidate: Option<Candidate>,
 }
@@ -147,8 +148,9 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// Compares two moves of the candidate set. Returns true if moving its end to `end` widens the set at
-    /// least as much as moving its start to `start` narrows it. Time at the end counts 10 % more.
+    /// Compares two changes of the candidate set: its end moves to `end`, and its start moves to
+    /// `start`. Returns true if the first widens the set at least as much as the second narrows it.
+    /// The widening counts 10 % more (age penalty).
     fn is_passed(&self, end: u64, start: u64) -> bool {
         let wider = i128::from(end) - i128::from(self.end);
         let narrower = i128::from(start) - i128::from(self.start);
@@ -160,7 +162,6 @@ impl Candidate {
     }
 }
 
-/// The first and the last of several stamps, each with the index of its subscription.
 struct Ends {
     first: (usize, u64),
     last: (usize, u64),
@@ -272,8 +273,8 @@ impl Approximate {
         }
     }
 
-    /// Returns true if the candidate set is final, because no input that may still come can give a
-    /// better set. A subscription without an input may still get one with the time of the pivot.
+    /// Returns true if the candidate set is final, because no later input can give a better set. A
+    /// subscription without a waiting input may still get an input with the stamp of the pivot.
     fn is_proven_ahead(&self) -> bool {
         let Some(candidate) = &self.candidate else {
             return false;

@@ -29,8 +29,8 @@ impl Polls {
 }
 
 impl Flow {
-    /// Drops the lineages of an earlier item when an instance takes a later one from the same
-    /// subscription.
+    /// A running instance can take several items of one subscription. When it takes a later item,
+    /// drops the lineages of the earlier one.
     fn overtake(&mut self, cx: &mut Context, event: &OwnInput, lineages: &mut Lineages) {
         let same = |p: &Polled| p.instance == event.instance && p.entity == event.entity;
         let Some(at) = self.ways.polls.0.iter().position(same) else {
@@ -47,8 +47,6 @@ impl Flow {
         }
     }
 
-    /// Adds an input that a running instance takes itself. Later publications of the instance descend from
-    /// this input too.
     pub(super) fn own_input(&mut self, cx: &mut Context, event: &OwnInput) {
         let Some(it) = self.instances.get(event.instance).copied() else {
             return;
@@ -121,8 +119,8 @@ impl Flow {
         self.lineage.steps.release_all(&mut incoming.lineages);
     }
 
-    /// Removes the lineage that begins at an instance without a known input, because the instance has
-    /// received an item of a link. That item is its input.
+    /// Removes the lineage that begins at an instance without a known input. The item that the
+    /// instance has now received from a link is its input.
     fn unroot(&mut self, instance: InstanceId, lineages: &mut Lineages) {
         let Some(it) = self.instances.get_mut(instance) else {
             return;
@@ -136,8 +134,9 @@ impl Flow {
         steps.retain(lineages, paths, stays);
     }
 
-    /// Sends the items of a subscription to the callback `to`, which polls it, unless the
-    /// subscription's own callback has run. Returns true if the items go to `to` after the call.
+    /// Redirects the items of the subscription `polled` to the callback `to`, which polls it. Does
+    /// nothing if the subscription's own callback has run, or if another callback polls it. Returns
+    /// true if items of the subscription now go to `to`.
     fn redirect(&mut self, cx: &mut Context, polled: EntityId, to: VertexId) -> bool {
         let own = self.vertex(cx, polled);
         if own == to {
@@ -153,8 +152,8 @@ impl Flow {
         true
     }
 
-    /// Sends the items of a subscription to its own callback, because that callback runs. This includes items
-    /// in flight that were on their way to a polling callback.
+    /// Directs the items of a subscription to its own callback, because that callback has run. This
+    /// includes items that are not taken yet and were directed to a polling callback.
     pub(super) fn end_poll(&mut self, cx: &mut Context, e: EntityId) {
         let entity = cx.entities.get_mut(e);
         if !std::mem::take(&mut entity.nests.polled) {
@@ -196,8 +195,6 @@ impl Flow {
         all
     }
 
-    /// Counts an edge from a client's instance to the instance that waited for the response and now
-    /// continues.
     pub(super) fn continue_by(&mut self, instance: InstanceId, client: InstanceId, time: u64) {
         let vertex = |i| self.instances.get(i).map(|it| (it.vertex, it.start));
         let (Some((to, _)), Some((from, start))) = (vertex(instance), vertex(client)) else {

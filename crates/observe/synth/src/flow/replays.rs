@@ -11,8 +11,8 @@ use std::collections::VecDeque;
 
 #[derive(Debug, Clone)]
 pub(super) struct Replay {
-    /// The synchroniser whose calls show the inputs. `None` if no such calls are recorded; all
-    /// inputs of the node's subscriptions are then replayed.
+    /// The address of the synchroniser whose calls show its inputs. `None` if the recording has no
+    /// such calls. All inputs of the node's subscriptions are then replayed.
     filter: Option<u64>,
     members: Vec<usize>,
     policy: Policy,
@@ -28,16 +28,16 @@ struct Step {
     sets: Vec<Set>,
 }
 
-/// The comparison of an output's publications with a replay, which is a simulation of a synchroniser
-/// that gets the recorded inputs.
+/// How well the replay of a synchroniser predicts an output's publications. A replay is a
+/// simulation that gets the recorded inputs.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Score {
     pub(crate) predicted: u64,
     pub(crate) unpredicted: u64,
     /// Counts executions that did not publish although the replay predicted a publication.
     pub(crate) missing: u64,
-    /// Counts executions that did not publish, as the replay predicted. Only subscriptions that
-    /// published at another time count.
+    /// Counts executions that did not publish, as the replay predicted. Counts only executions of
+    /// subscriptions whose callbacks have published at another time.
     pub(crate) held: u64,
     pub(crate) inputs: usize,
 }
@@ -108,8 +108,9 @@ impl Replay {
 }
 
 impl Replays {
-    /// Adds an input of the subscription `member` to the replay of the synchroniser `filter`, to
-    /// which the subscription handed the input. `filter` is `None` if no call shows a synchroniser.
+    /// Adds an input of the subscription with the index `member` to a replay. `filter` is the
+    /// synchroniser to which the callback passed the input, or `None` if no call shows a
+    /// synchroniser.
     pub(super) fn add(
         &mut self,
         (filter, approximate): (Option<u64>, bool),
@@ -168,14 +169,15 @@ impl Replays {
         self.0.len()
     }
 
-    /// Returns the sets that were complete in the replay when this input came. Returns `None` if
-    /// the replay does not contain the input.
+    /// Returns the sets of inputs that the replay completed with this input. Returns `None` if the
+    /// replay does not contain the input.
     pub(super) fn sets(&self, replay: usize, member: usize, number: u64) -> Option<&[Set]> {
         let step = self.0.get(replay)?.step(member, number)?;
         Some(&step.sets)
     }
 
-    /// Returns the inputs of a set, as pairs of member and input number.
+    /// Returns the inputs of a set, as pairs: the index of the subscription, and the number of the
+    /// input.
     pub(super) fn inputs(&self, replay: usize, set: &Set) -> Vec<(usize, u64)> {
         let members = self.0[replay].members.iter().copied();
         members.zip(set.iter().copied()).collect()

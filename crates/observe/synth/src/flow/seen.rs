@@ -8,8 +8,7 @@ use crate::index::{NameId, VertexId};
 use crate::outcomes::{ItemOutcome, Outcome, RequestOutcome};
 use crate::values::ThreadId;
 
-/// The edge over which an item goes. Its start `from` and its `route` are `None` if they are
-/// unknown.
+/// The edge that an item takes. Its start `from` and its `route` are `None` if they are unknown.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Way {
     pub(super) from: Option<VertexId>,

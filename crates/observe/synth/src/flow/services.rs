@@ -23,7 +23,8 @@ pub(super) struct Sent {
     time: u64,
     pub(super) taken: bool,
     vertex: Option<VertexId>,
-    /// The service's vertex that is expected to take the request, as known when the client sent it.
+    /// The vertex of the service that will probably take the request. It is determined when the
+    /// client sends the request.
     to: Option<VertexId>,
     lineages: Lineages,
     ambiguous: bool,
@@ -147,7 +148,6 @@ impl Services {
         })
     }
 
-    /// Reports whether the response to a client's request is known, or none is expected.
     pub(super) fn response_known(&self, client: EntityId, sequence: i64) -> bool {
         let call = self.call_of.get(&(client, sequence));
         let call = call.and_then(|key| self.calls.get(key));
@@ -280,8 +280,8 @@ impl Flow {
         });
     }
 
-    /// Lets a service take a request, and returns the service's vertex for the client. `client` is
-    /// `None` if the client stays unknown.
+    /// Records that a service takes a request. Returns the vertex of the service for this client.
+    /// `client` is `None` if it stays unknown which client sent the request.
     pub(super) fn take_request(
         &mut self,
         cx: &mut Context,
@@ -470,8 +470,9 @@ impl Flow {
         }
     }
 
-    /// Lets the callback `by` respond to a request that the service's callback has stored. The lineages of
-    /// the request pass through the node's memory to `by`, unless `by` has them already.
+    /// Records that the callback `by` responds to a request that the service's callback had stored.
+    /// The lineages of the request continue through the node's memory to `by`, unless `by` has them
+    /// already.
     fn leave_response(
         &mut self,
         cx: &mut Context,

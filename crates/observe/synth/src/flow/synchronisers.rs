@@ -33,14 +33,13 @@ use std::collections::VecDeque;
 struct Entry {
     start: u64,
     end: Option<u64>,
-    /// The start of the first callback of the chain on which the input came.
     origin: u64,
     lineages: Lineages,
 }
 
 impl Entry {
-    /// Returns the time at which the input was handed to a synchroniser that published at `time`.
-    /// `own` is set if the callback of this input published.
+    /// Returns the time at which the callback passed its input to a synchroniser that published at
+    /// `time`. `own` is set if this callback itself published.
     fn handed(&self, own: bool, time: u64) -> u64 {
         if own {
             return time;
@@ -56,7 +55,8 @@ pub(crate) struct Member {
     pub(crate) instances: u64,
     pub(crate) productive: u64,
     pub(crate) synchronised: u64,
-    /// The address of the synchroniser to which the subscription handed its latest input.
+    /// The address of the synchroniser to which the subscription's callback passed its latest
+    /// input.
     filter: Option<u64>,
     approximate: bool,
     base: u64,
@@ -93,16 +93,17 @@ pub(crate) struct Part {
     /// Counts the subscription's inputs since the last output.
     since: u8,
     pub(crate) seen: Seen,
-    /// The index of the latest input of this subscription whose own callback published an output.
+    /// The number of the latest input of this subscription on which its callback published an
+    /// output.
     last: Option<u64>,
     next: u64,
-    /// The usual time between the start of the first subscription's chain and the start of this
-    /// subscription's chain. See [`difference`].
+    /// The usual distance between the starts of two chains: the chain of the first subscription's
+    /// input, and the chain of this subscription's input. The value is a [`difference`].
     shift: RunningMedian,
-    /// An input went into an early output, before the evidence showed reliably which inputs the
-    /// junction joins.
+    /// An early output used an input of this subscription. At that time, the evidence did not show
+    /// reliably which inputs the junction joins.
     joined_early: bool,
-    /// Figures of the inputs that outputs used, by the mode in which the synchroniser started.
+    /// The figures of inputs that outputs used, by the mode in which the synchroniser started.
     pub(crate) joined: PerMode<Joined>,
 }
 
@@ -120,28 +121,28 @@ pub(crate) struct Seen {
     /// Counts outputs for which the subscription had exactly one input since the previous output.
     pub(crate) once: u64,
     pub(crate) published: u64,
-    /// Counts outputs of synchronisers that also take this subscription's inputs.
+    /// Counts outputs of synchronisers to which this subscription's callback also passes its
+    /// inputs.
     pub(crate) shared: u64,
-    /// Counts outputs that this subscription published although another publishing subscription had no unused
-    /// input.
+    /// Counts outputs that this subscription's callback published although another publishing
+    /// subscription had no unused input.
     pub(crate) alone: u64,
-    /// Counts executions that did not publish although each other subscription for which the node
-    /// may wait had an input. Counting starts with the first output.
+    /// Counts executions of this subscription's callback that did not publish, although every other
+    /// subscription for which the node may wait had an input since the last output. Counting starts
+    /// with the first output.
     pub(crate) held: u64,
-    /// Counts executions of other subscriptions that did not publish while only this subscription
-    /// lacked a new input.
+    /// Counts executions of other subscriptions that did not publish, while only this subscription
+    /// had no input since the last output.
     pub(crate) awaited: u64,
-    /// Counts outputs of other subscriptions into which the lineages of this subscription's input
-    /// were followed.
+    /// Counts outputs of other subscriptions whose lineages include the input of this subscription.
     pub(crate) followed: u64,
-    /// Counts outputs of other subscriptions for which this subscription had an input whose
-    /// lineages were not followed into the output.
+    /// Counts outputs of other subscriptions whose lineages leave out this subscription's input.
     pub(crate) passed_over: u64,
 }
 
 impl Part {
-    /// Creates the contribution of a subscription to a topic when the first output on the topic
-    /// comes. The subscription's inputs before this output count for it.
+    /// Creates the data about a subscription for one output topic, when the first output on that
+    /// topic comes. Earlier inputs of the subscription count as unused.
     fn before_first_output(member: &Member) -> Self {
         Part {
             credit: member.instances.min(MAX_CREDIT.into()) as u8,
@@ -151,13 +152,13 @@ impl Part {
         }
     }
 
-    /// Reports whether the node may wait for the subscription, according to the outputs so far: the
-    /// subscription publishes the topic itself, or had a new input for nearly every output.
+    /// Reports whether the outputs so far suggest that the node waits for the subscription: the
+    /// subscription's callback publishes the topic itself, or the subscription had a new input for
+    /// nearly every output.
     fn joins(&self, outputs: u64) -> bool {
         self.seen.published > 0 || outputs.saturating_sub(self.seen.fresh) <= few(outputs)
     }
 
-    /// Returns the numbers of the member's inputs that can still go into an output.
     fn left(&self, member: &Member) -> std::ops::Range<u64> {
         self.next.max(member.base)..member.next_number()
     }
@@ -168,33 +169,36 @@ pub(crate) struct Output {
     pub(crate) topic: NameId,
     pub(crate) vertex: VertexId,
     pub(crate) outputs: u64,
-    /// Counts publications on the topic by callbacks other than the node's subscriptions.
+    /// Counts publications on the topic that were not made by the callbacks of the node's
+    /// subscriptions.
     pub(crate) foreign: u64,
     pub(crate) parts: Vec<Part>,
     pub(crate) interarrival: PerMode<Dist>,
     last: Option<u64>,
-    /// The latest message that was published within the process, and its lineages for further
-    /// copies of it. The lineages are `None` if only those of the publishing callback are followed.
+    /// The latest message that was published within the process. Its lineages are kept because
+    /// copies of the message may be published to further buffers. `None` if only the lineages of
+    /// the publishing callback count.
     message: Option<(u64, Option<Lineages>)>,
     follow: Follow,
     pub(crate) joined_nearest: bool,
-    /// The evidence shows by now that the first outputs were linked to wrong inputs.
+    /// Later evidence shows that the first outputs were linked to wrong inputs.
     pub(crate) reread: bool,
     scores: Vec<Score>,
-    /// The last output: the index of the member that published it, the number of its input, and the
-    /// number of earlier outputs on that input.
+    /// The last output: the index of the subscription whose callback published it, the number of
+    /// the input of that callback, and the number of earlier outputs on the same input.
     turn: (usize, u64, usize),
-    /// Counts outputs for which it is open which inputs were joined: the publishing callback
+    /// Counts outputs for which it is uncertain which inputs were joined: the publishing callback
     /// skipped an unused input, or an approximate policy would join other inputs.
     pub(crate) chosen: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Follow {
-    /// Follows lineages of the subscriptions that the node may wait for according to the evidence.
+    /// Follows the lineages of those subscriptions for which the node may wait according to the
+    /// evidence.
     Evidence,
     /// Follows the lineages of all subscriptions, because the user states that the node waits for
-    /// them. The value says which inputs belong together.
+    /// all of them. The value says how the inputs are matched.
     All(Matching),
     /// Follows only the lineages of the publishing callback. The user states that this callback does not wait
     /// for other inputs.
@@ -203,19 +207,21 @@ enum Follow {
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Group {
-    /// The node has several subscriptions. Some of them may not have run yet.
+    /// The node has several subscriptions. The callbacks of some of them may not have run yet.
     several: bool,
     pub(crate) members: Vec<Member>,
     pub(crate) outputs: Vec<Output>,
     replays: Replays,
 }
 
-/// A simulated synchroniser that publishes exactly when the subscriptions of a node published.
+/// A simulated synchroniser that publishes when the callbacks of a node published, with few
+/// exceptions.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Explained {
     pub(crate) score: Score,
     pub(crate) approximate: bool,
-    /// Counts, for each member, the outputs that waited only for its input.
+    /// For each subscription: the number of outputs whose last missing input was an input of this
+    /// subscription.
     pub(crate) lacked: Vec<u64>,
 }
 
@@ -224,15 +230,16 @@ pub(crate) type Groups = FxHashMap<NodeId, Group>;
 #[derive(Debug, Clone, Copy)]
 struct Published {
     it: Instance,
-    /// The index of the member that published. Its input has the number `number`.
+    /// The index of the subscription whose callback published. The input of this callback has the
+    /// number `number`.
     me: usize,
     number: u64,
     time: u64,
-    /// The time at which the instance handed its input to the synchroniser, or the instance's start
-    /// if it made no such call.
+    /// The time at which the instance passed its input to the synchroniser, or the start of the
+    /// instance if the recording has no such call.
     start: u64,
     mode: ModeId,
-    /// The start of the first callback of the chain on which the publishing member's input came.
+    /// The start of the chain on which the input of the publishing callback came.
     origin: u64,
 }
 
@@ -247,8 +254,8 @@ impl Published {
     }
 }
 
-/// The number that represents a time difference of 0, so that an unsigned number can hold negative
-/// differences.
+/// The number that stands for a time difference of 0. With this base, unsigned numbers can express
+/// negative differences.
 const ZERO: u64 = 1 << 62;
 
 fn difference(a: u64, b: u64) -> u64 {
@@ -263,11 +270,11 @@ const MAX_BEYOND: usize = 16;
 
 const MAX_CREDIT: u8 = 3;
 
-/// The number of outputs that a group must have before evidence decides which lineages are
-/// followed. Before that, all of them are followed.
+/// The number of outputs after which the evidence decides which lineages continue to an output.
+/// Until then, all of them continue.
 const MIN_OUTPUTS: u64 = 10;
 
-/// After this many executions of a node's only subscription, the subscription is not checked again for a
+/// The number of executions after which the only subscription of a node is no longer checked for a
 /// synchroniser.
 const ALONE_INSTANCES: u64 = 100;
 
@@ -291,14 +298,15 @@ impl Output {
         }
     }
 
-    /// Reports whether later outputs may still show that the first outputs joined other inputs.
+    /// Reports whether it is still too early to know which inputs the first outputs joined.
     /// `guessed` is set if the node's name is guessed.
     fn is_early(&self, guessed: bool) -> bool {
         self.follow == Follow::Evidence && !guessed && self.outputs < MIN_OUTPUTS
     }
 
-    /// Counts an output that another member published: as followed if the lineages of this member's
-    /// input are followed into the output, otherwise as passed over.
+    /// Counts an output that another subscription's callback published. If the lineages of
+    /// subscription `i` are followed into the output, counts `followed`, otherwise `passed_over`.
+    /// `early` is set if the junction has too few outputs so far.
     fn count_followed(&mut self, i: usize, followed: bool, early: bool) {
         let part = &mut self.parts[i];
         part.seen.followed += u64::from(followed);
@@ -321,8 +329,9 @@ impl Output {
         part.seen.shared * 2 > self.outputs || silent && fresh
     }
 
-    /// Returns the degree of doubt that a node waits for a subscription, from 0 (none). `shown` is
-    /// set if calls, a replay or the user show that the node waits.
+    /// Returns how doubtful it is that the node waits for the subscription `i`, from 0 (not
+    /// doubtful) to 2. `shown` is set if recorded calls, a replay or the user show that the node
+    /// waits.
     fn doubt(&self, i: usize, members: &[Member], shown: bool) -> u8 {
         match shown || matches!(self.follow, Follow::All(_)) {
             true => 0,
@@ -331,11 +340,11 @@ impl Output {
         }
     }
 
-    /// Returns the other subscriptions whose lineages are followed into an output of `me`. The list
-    /// is empty if `me` does not wait for others.
+    /// Returns the other subscriptions whose lineages are followed into an output of the
+    /// subscription `me`. The list is empty if `me` does not wait for others.
     ///
-    /// If the node's name is guessed, only subscriptions that feed the same synchroniser are in the
-    /// list.
+    /// If the node's name is guessed, the list contains only subscriptions that pass their inputs
+    /// to the same synchroniser as `me`.
     fn followed(&self, members: &[Member], me: usize, guessed: bool) -> Vec<usize> {
         let others = |i: &usize| *i != me;
         match self.follow {
@@ -360,8 +369,9 @@ impl Output {
         }
     }
 
-    /// Returns the replay that shows which inputs an output joins, if there is one, and the other
-    /// subscriptions whose lineages are followed into it. `is_stated` has the members that the user allows.
+    /// Returns the replay that shows which inputs an output joins, if there is one. Also returns
+    /// the other subscriptions whose lineages are followed into the output. `is_stated` reports
+    /// whether the user allows a subscription as an input.
     fn waits_for(
         &self,
         (members, replays): (&[Member], &Replays),
@@ -385,10 +395,11 @@ impl Output {
         (replay, followed.collect())
     }
 
-    /// Returns the unused inputs whose chains began closest together, as pairs of member and input number. An
-    /// approximate-time synchroniser joins these inputs.
+    /// Returns the unused inputs whose chains began closest together, as pairs: the index of the
+    /// subscription, and the number of the input. An approximate-time synchroniser joins these
+    /// inputs.
     ///
-    /// Returns `None` for other synchronisers, or if a member has no unused input.
+    /// Returns `None` for other synchronisers, or if a subscription has no unused input.
     fn nearest(
         &self,
         members: &[Member],
@@ -424,8 +435,8 @@ impl Output {
         (Some(*last) == message).then_some(*lineages)
     }
 
-    /// Stores the lineages of an output that was published within the process. Further copies of
-    /// the same message get these lineages.
+    /// Stores the lineages of an output that was published within the process. Later copies of the
+    /// same message use these lineages.
     fn set_message(
         &mut self,
         lineage: &mut Lineage,
@@ -466,7 +477,8 @@ impl Output {
         self.learn_shifts(members);
     }
 
-    /// Compares an output with all replays. Returns how many outputs on the same input came before.
+    /// Compares an output with the predictions of all replays. Returns how many earlier outputs
+    /// were published on the same input.
     fn score(&mut self, replays: &Replays, by: &Published) -> usize {
         self.turn = match self.turn {
             (me, number, n) if (me, number) == (by.me, by.number) => (me, number, n + 1),
@@ -490,7 +502,8 @@ impl Output {
         self.turn.2
     }
 
-    /// Compares an execution with all replays. The execution ended and did not publish the output.
+    /// Compares the end of an execution that did not publish the output with the predictions of all
+    /// replays.
     fn score_end(&mut self, replays: &Replays, me: usize, number: u64) {
         if self.outputs == 0 || self.parts[me].last == Some(number) {
             return;
@@ -506,7 +519,7 @@ impl Output {
     }
 
     /// Returns the number of the replay that shows which inputs an output joined. `filter` is the
-    /// synchroniser that the recording shows.
+    /// address of the synchroniser that the recording shows, if any.
     fn replay(&self, replays: &Replays, filter: Option<u64>) -> Option<usize> {
         let score = |r: &usize| self.scores.get(*r).copied().unwrap_or_default();
         let by_calls = filter.and_then(|filter| replays.of_filter(filter));
@@ -522,27 +535,29 @@ impl Output {
         }
     }
 
-    /// Returns the replay of all subscriptions that explains the outputs if the recording lacks
-    /// calls of a synchroniser. This can only be the replay of the exact policy, because equal
-    /// starts of chains cannot be chance.
+    /// Returns the replay of all subscriptions that explains the outputs when the recording lacks
+    /// calls of a synchroniser. This can only be the replay of the exact policy: chains that start
+    /// at equal times are not a coincidence.
     ///
-    /// An approximate policy also explains code that keeps the latest input of each subscription,
-    /// although that code joins other inputs.
+    /// An approximate policy is not used, because it also explains code that keeps the latest input
+    /// of each subscription. That code joins other inputs.
     fn shown_replay(&self, replays: &Replays) -> Option<usize> {
         let fits = |r: &usize| self.scores.get(*r).is_some_and(Score::fits);
         replays.of_all(false).filter(fits)
     }
 
-    /// Reports whether the publishing subscriptions and at least one other had exactly one input per output.
-    /// Inputs then belong together by their order, which an approximate policy cannot explain better.
+    /// Reports whether the publishing subscriptions and at least one other had exactly one input
+    /// per output. Inputs then belong together by their order, and an approximate policy explains
+    /// the outputs no better.
     fn takes_turns(&self) -> bool {
         let once = |p: &&Part| self.outputs.saturating_sub(p.seen.once) <= few(self.outputs);
         let mut publishing = self.parts.iter().filter(|p| p.seen.published > 0);
         publishing.all(|p| once(&p)) && self.parts.iter().filter(once).count() > 1
     }
 
-    /// Returns the inputs that an approximate policy would have joined. The list is empty if this
-    /// policy explains the outputs less well than the assumed junction.
+    /// Returns the inputs that an approximate policy would have joined, as pairs: the index of the
+    /// subscription, and the number of the input. The list is empty if that policy does not explain
+    /// the outputs, or if calls or the user show the inputs.
     fn otherwise(
         &self,
         replays: &Replays,
@@ -561,7 +576,8 @@ impl Output {
         other.filter(fits).and_then(inputs).unwrap_or_default()
     }
 
-    /// Counts the end of a member's execution in the evidence, if the execution did not publish the output.
+    /// Adds an execution of the subscription `me` that ended without this output to the evidence.
+    /// `number` is the number of its input.
     fn count_end(&mut self, me: usize, number: u64) {
         if self.parts[me].last.is_none_or(|last| last >= number) {
             return;
@@ -577,8 +593,9 @@ impl Output {
         }
     }
 
-    /// Updates the usual differences between chain starts if each subscription has exactly one unused input.
-    /// Only then is it certain which inputs belong together.
+    /// Updates the usual distances between the starts of the subscriptions' chains. Does this only
+    /// if each subscription has exactly one unused input, because it is then certain which inputs
+    /// belong together.
     fn learn_shifts(&mut self, members: &[Member]) {
         let count = |(part, member): (&Part, &Member)| {
             let left = part.left(member);
@@ -594,10 +611,10 @@ impl Output {
         }
     }
 
-    /// Returns the input of a member that went into an output.
+    /// Returns the number of the input of the subscription `i` that went into an output.
     ///
-    /// This is the unused input whose chain began at the usual distance from the publishing member's chain.
-    /// While no distance is known, it is the oldest unused input.
+    /// This is the unused input whose chain began at the usual distance from the chain of the
+    /// publishing callback's input. While no distance is known, it is the oldest unused input.
     fn choose(&self, i: usize, member: &Member, by: &Published) -> Option<u64> {
         let (part, own) = (&self.parts[i], &self.parts[by.me].shift);
         let left = part.left(member);
@@ -617,8 +634,6 @@ impl Output {
 }
 
 impl Group {
-    /// Drops the lineages of inputs and messages for which `is_stale` returns true. The second argument of
-    /// `is_stale` is the time of the input or message.
     pub(super) fn drop_lineages(
         &mut self,
         steps: &mut Steps,
@@ -766,13 +781,14 @@ impl Flow {
         self.input_done(instance, time);
     }
 
-    /// Continues the lineages of a publication through the node's subscriptions that may wait for one
-    /// another. Adds the lineages of these subscriptions.
+    /// Continues the lineages of a publication through a synchroniser, if the publishing callback
+    /// may wait for other subscriptions of its node. Adds the lineages of these subscriptions'
+    /// inputs to `lineages`.
     ///
     /// Returns the steps for which `lineages` has no room. The caller owns a reference to each.
     ///
-    /// `message` identifies an intra-process message. Each of its copies is published, but together they are
-    /// one output.
+    /// `message` identifies a message within the process. Each of its copies is published, but
+    /// together they are one output.
     pub(super) fn publish_synchronised(
         &mut self,
         cx: &mut Context,
@@ -840,8 +856,8 @@ impl Flow {
         })
     }
 
-    /// Returns for each member whether the user states that it is an input of the output. Returns `None` if
-    /// no statement names inputs.
+    /// Returns for each subscription in `group` whether the user states that it is an input of the
+    /// output on `topic`. Returns `None` if no statement of the user names inputs.
     fn stated_members(
         &self,
         cx: &Context,
@@ -884,8 +900,8 @@ impl Flow {
         })
     }
 
-    /// Counts an output of a group of subscriptions. Returns the output's lineages, or `None` if only the
-    /// publishing callback's lineages are followed.
+    /// Counts an output that a subscription's callback published. Returns the output's lineages, or
+    /// `None` if only the lineages of the publishing callback count.
     fn add_output(
         &mut self,
         cx: &Context,
@@ -988,8 +1004,9 @@ impl Flow {
 }
 
 impl Flow {
-    /// Reports the outcomes of the inputs that came for an output. `inputs` has the index of each member, the
-    /// number of its first input since the last output, and the number of its joined input.
+    /// Reports for each input that came since the last output whether the output joined it. Each
+    /// triple in `inputs` has the index of a subscription, the number of its first input since the
+    /// last output, and the number of its joined input.
     fn report_inputs(
         &mut self,
         members: &[Member],
@@ -1027,8 +1044,6 @@ fn is_guessed(cx: &Context, by: &Published) -> bool {
 }
 
 impl Group {
-    /// Returns the synchroniser of all subscriptions that would publish exactly when the subscriptions did.
-    /// Returns `None` if there is none.
     pub(crate) fn explained(&self, output: &Output) -> Option<Explained> {
         let fits = |r: &usize| output.scores.get(*r).is_some_and(Score::fits);
         let any = || self.replays.of_all(true).filter(fits);

@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 #[derive(Debug, Clone)]
 struct Item {
     time: u64,
-    /// The latest time at which the publishing call may have returned.
+    /// The latest time at which the call that published the item may have returned.
     until: u64,
     source_ns: Option<i64>,
     vertex: Option<VertexId>,
@@ -30,14 +30,12 @@ struct Item {
     ambiguous: bool,
 }
 
-/// An item's publisher, and the item's number among the items of this publisher.
 type Place = (EntityId, u64);
 
 #[derive(Debug, Clone, Default)]
 struct Published {
     base: u64,
     items: VecDeque<Item>,
-    /// The publisher's items have no time stamps, as in ROS 2 Humble.
     unstamped: bool,
 }
 
@@ -50,24 +48,24 @@ impl Published {
 #[derive(Debug, Clone)]
 struct Cursor {
     publisher: EntityId,
-    /// The sequence number after the last item taken or skipped.
+    /// The sequence number that follows the last item taken or skipped by the subscription.
     next: u64,
     /// The sequence number of the first item that was published while the subscription existed.
     join: u64,
     taken_any: bool,
-    /// Publisher and subscription communicate within one process. rclcpp drops copies that also
-    /// come through the middleware, so they are not counted.
+    /// Publisher and subscription communicate within one process. The same items can also come
+    /// through the middleware. rclcpp drops those copies, so they are not counted.
     intra: bool,
-    /// The sequence numbers of skipped items that may still be taken: takes on several threads can be
-    /// recorded out of order. `true` means that the item counted as overwritten, `false` that it counted as
-    /// lost.
+    /// The sequence numbers of skipped items that may still be taken, because takes on several
+    /// threads can be recorded out of order. `true`: the item was counted as overwritten. `false`:
+    /// it was counted as lost.
     skipped: VecDeque<(u64, bool)>,
 }
 
 struct Take {
     skipped: std::ops::Range<u64>,
-    /// `Some` if the item was skipped before: `true` if it then counted as overwritten, `false` if it counted
-    /// as lost.
+    /// `Some` if the subscription had skipped the item. `true`: the item was then counted as
+    /// overwritten. `false`: it was counted as lost.
     again: Option<bool>,
     /// The item is older than the subscription, or the subscription has taken it before.
     latched: bool,
@@ -86,12 +84,12 @@ pub(super) struct Topics {
     offsets: Offsets,
 }
 
-/// The offset of CLOCK_REALTIME from CLOCK_MONOTONIC in ns: the latest one, and the one before the
-/// clock was set or changed its rate.
+/// The offset of CLOCK_REALTIME from CLOCK_MONOTONIC in ns. Stores the latest offset, and the one
+/// before somebody set the clock or changed its rate.
 #[derive(Debug, Clone, Default)]
 struct Offsets {
     latest: Option<i64>,
-    /// The earlier offset, and the time until which it was valid.
+    /// The earlier offset in ns, and the CLOCK_MONOTONIC time until which it was valid.
     before: Option<(i64, u64)>,
 }
 
@@ -99,32 +97,30 @@ const MAX_LATCHED: u64 = 32;
 const MAX_ITEMS: u64 = 2048;
 const UNKNOWN_DEPTH: u64 = 1024;
 const MAX_SKIPPED: usize = 32;
-/// The maximum distance between a time stamp and the call that published the item, in ns. It is not zero because
-/// clock offsets are sampled.
+/// The maximum distance in ns between an item's time stamp and the call that published the item. It
+/// is not zero because clock offsets are sampled.
 const STAMP_TOLERANCE_NS: u64 = 200_000;
-/// The maximum age of an item at the time of a stamp, in ns. Older items are not compared with the
-/// stamp.
+/// The maximum distance in ns between the publication of an item and a time stamp. Older items are
+/// not compared with the stamp.
 const STAMP_WINDOW_NS: u64 = 10_000_000_000;
 
-/// The minimum change of the clock offset between two samples from which on the clock counts as
-/// set by somebody, in ns.
+/// The minimum change of the clock offset from one sample to the next, in ns, after which the clock
+/// counts as set by somebody.
 const STEP_NS: u64 = 1_000_000;
 
-/// The minimum difference between two samples of the clock offset, in ns, from which on the earlier offset is
-/// kept, too.
+/// The minimum difference between two samples of the clock offset, in ns, for which the earlier
+/// offset is also kept.
 const MOVED_NS: u64 = STAMP_TOLERANCE_NS / 4;
 
-/// The time after a change of the offset for which a stamp may lie between the old and the new
-/// offset, because the clock runs fast or slow, in ns.
+/// For this time in ns after a change of the clock offset, a stamp may match any offset between the
+/// old and the new one. The reason is that the kernel adjusts the clock gradually.
 const SLEW_NS: u64 = 2_000_000_000;
 
-/// The maximum change of the clock offset between two samples while the clock runs fast or slow, in ns. The
-/// kernel limits the rate of this change to 10 %.
+/// The maximum change of the clock offset between two samples, in ns, while the kernel adjusts the
+/// clock gradually. The kernel limits the rate of this change to 10 %.
 const MAX_SLEW_NS: u64 = 150_000_000;
 
 impl Topics {
-    /// Drops the lineages of items for which `is_stale` returns true. The second argument of `is_stale` is
-    /// the time of the item.
     pub(super) fn drop_lineages(
         &mut self,
         steps: &mut Steps,
@@ -159,7 +155,7 @@ impl Offsets {
         moved(STEP_NS).is_some()
     }
 
-    /// Returns the possible times of a stamp on CLOCK_MONOTONIC, likeliest first. Each is an
+    /// Returns the times on CLOCK_MONOTONIC that a time stamp may mean, likeliest first. Each is an
     /// interval, given by its first and its last time.
     fn times(&self, stamp: i64, now: u64) -> impl Iterator<Item = (u64, u64)> {
         let at = move |offset: i64| u64::try_from(stamp.checked_sub(offset)?).ok();
@@ -305,8 +301,8 @@ impl Topics {
         places.filter(is_heard).find(is_fresh)
     }
 
-    /// Finds an item without a time stamp (ROS 2 Humble). The stamp that the subscription sees lies within
-    /// the call that published the item.
+    /// Finds the item that a subscription took, if the publisher's items have no time stamps (ROS 2
+    /// Humble). The stamp that the subscription sees lies within the call that published the item.
     fn find_unstamped(
         &mut self,
         entities: &Entities,
@@ -409,8 +405,8 @@ impl Topics {
     }
 }
 
-/// Returns the distance and the sequence number of the unstamped item that was published nearest to the
-/// interval `at`. Of several items within the interval, the oldest is the right one.
+/// Returns the unstamped item whose publication is nearest to the interval `at`, as its distance in
+/// ns and its sequence number. If several items lie within the interval, returns the oldest.
 fn nearest(published: &Published, at: (u64, u64)) -> Option<(u64, u64)> {
     let mut best: Option<(u64, u64)> = None;
     for (i, item) in published.items.iter().enumerate().rev() {
@@ -433,8 +429,9 @@ fn nearest(published: &Published, at: (u64, u64)) -> Option<(u64, u64)> {
 
 // Losses.
 impl Topics {
-    /// Returns the depth of the subscription's history, and the time at which later items had filled the
-    /// history. Returns `None` if the item still had its place or the depth is unknown.
+    /// Returns the depth of the subscription's history, and the time at which later items had
+    /// filled the history. Returns `None` if the item was still in the history, or if the depth is
+    /// unknown.
     fn replaced(
         &self,
         entities: &Entities,
@@ -510,8 +507,8 @@ impl Topics {
 impl Flow {
     // ---- publications
 
-    /// Records a publication of `vertex`: in the outputs of the vertex, in the evidence for its
-    /// node, and as the last output of the instance that published.
+    /// Records a publication of `vertex` in three places: as an output of the vertex, as evidence
+    /// for the vertex's node, and as the last output of the instance.
     pub(super) fn published_by(
         &mut self,
         cx: &mut Context,
@@ -594,8 +591,8 @@ impl Flow {
         self.let_go(cx, publisher, name, deepest);
     }
 
-    /// Counts a published item for each subscription of its topic. Returns the largest queue depth of these
-    /// subscriptions.
+    /// Counts a published item for each subscription of its topic that gets items through the
+    /// middleware. Returns the largest queue depth of all subscriptions of the topic.
     fn await_item(
         &mut self,
         cx: &mut Context,
@@ -689,8 +686,8 @@ impl Flow {
 
     // ---- takes
 
-    /// Lets a subscription take an item, and settles the items that it skipped. Returns the item's publisher
-    /// and a shared copy of its lineages.
+    /// Records that a subscription takes an item, and decides the fate of the items that it
+    /// skipped. Returns the item's publisher and a shared copy of its lineages.
     ///
     /// If `callback` is not set, the item counts as taken, but the result is `None`.
     pub(super) fn take(
@@ -768,7 +765,7 @@ impl Flow {
     }
 
     /// Records that a subscription skipped an item. The item counts as lost unless it is taken
-    /// later. `first` is set if the subscription then takes its first item of this publisher.
+    /// later. `first` is set if the subscription takes its first item of this publisher now.
     fn skip_item(
         &mut self,
         cx: &Context,

@@ -24,10 +24,10 @@ enum State {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CountedFrom {
-    /// The kernel's CPU time counts from the thread's last switch from a CPU, or from its last
-    /// reading if that is later.
+    /// The kernel's reading counts CPU time from the moment at which the thread last left a CPU, or
+    /// from the previous reading if that was later.
     SwitchOut,
-    /// The kernel's CPU time counts from the last time at which the thread's CPU time was read.
+    /// The kernel's reading counts CPU time from the previous reading.
     Reading,
 }
 
@@ -39,8 +39,8 @@ pub(crate) struct Account {
     scheduled: bool,
     /// The recording states that it has no scheduler events of the thread.
     unscheduled: bool,
-    /// The sums of the thread's times when it last left a CPU or when its CPU time was last read,
-    /// whichever was later.
+    /// The sums of the thread's times when it last left a CPU, or when the kernel last reported its
+    /// CPU time if that was later.
     at_switch_out: Option<Totals>,
     at_reading: Option<Totals>,
 }
@@ -78,13 +78,12 @@ impl Account {
         self.turn(time, State::Ready);
     }
 
-    /// Records that the recording has no scheduler events of the thread so far.
     pub(crate) fn unwatched(&mut self) {
         self.unscheduled = true;
     }
 
-    /// Reports whether the recording states that it does not show when the thread has a CPU.
-    /// Otherwise, a thread without scheduler events counts as running.
+    /// Reports whether the recording states that it has no scheduler events of the thread. A thread
+    /// without events and without this statement counts as running.
     pub(crate) fn is_unscheduled(&self) -> bool {
         self.unscheduled && !self.scheduled
     }
@@ -97,8 +96,8 @@ impl Account {
         }
     }
 
-    /// Records that scheduler events of the thread begin now. If the recording had none of it
-    /// before, its earlier times are uncertain, which counts as a doubt.
+    /// Records that scheduler events of the thread begin now. If the recording stated that it had
+    /// none before, the earlier times are uncertain. Then counts one doubt.
     fn schedule(&mut self) {
         if !self.scheduled {
             self.scheduled = true;
@@ -130,24 +129,24 @@ impl Account {
         }
     }
 
-    /// Counts one doubt about the thread's times if `missing` is set. An event before the current
-    /// one is then missing.
+    /// Counts one doubt about the thread's times if `missing` is set, that is, if an event before
+    /// the current one is missing.
     fn doubt(&mut self, missing: bool) {
         if missing && self.scheduled {
             self.totals.doubts = self.totals.doubts.wrapping_add(1);
         }
     }
 
-    /// Records that the thread gets a CPU. If the account says that it already had one, the event
-    /// of leaving that CPU is missing.
+    /// Records that the thread gets a CPU. If the account shows that the thread already had one,
+    /// the event at which it left that CPU is missing.
     pub(crate) fn switch_in(&mut self, time: u64) {
         self.doubt(self.state == State::Running);
         self.schedule();
         self.turn(time, State::Running);
     }
 
-    /// Records that the thread leaves its CPU. If the account says that it had no CPU, the event of
-    /// getting the CPU is missing.
+    /// Records that the thread leaves its CPU. If the account shows that the thread had no CPU, the
+    /// event at which it got the CPU is missing.
     pub(crate) fn switch_out(&mut self, time: u64, preempted: bool) {
         self.doubt(self.state != State::Running);
         self.schedule();
@@ -161,11 +160,11 @@ impl Account {
         self.at_switch_out = Some(self.totals);
     }
 
-    /// Corrects the sums by the CPU time `used_ns` that the kernel reports. The thread has a CPU at
-    /// `time`.
+    /// Corrects the sums by `used_ns`, the CPU time that the kernel reports at `time`. The thread
+    /// has a CPU at this time. `from` says since when `used_ns` counts.
     ///
-    /// A correction fills every gap since the event `from`, from which `used_ns` counts. Time that
-    /// the account counted as CPU time and the kernel did not becomes preempted time.
+    /// The correction closes all gaps since then. If the kernel counted less CPU time than the
+    /// account, the difference becomes preempted time.
     pub(crate) fn cpu_time(&mut self, time: u64, used_ns: u64, from: CountedFrom) {
         self.turn(time, State::Running);
         let base = match from {
@@ -208,7 +207,7 @@ impl Account {
     }
 
     /// Records that the thread made a recorded call and therefore runs. Returns true if the account
-    /// says that it had no CPU. The event of getting the CPU is then missing.
+    /// shows that the thread had no CPU. The event at which it got the CPU is then missing.
     pub(crate) fn acted(&mut self, time: u64) -> bool {
         if self.state == State::Running {
             return false;

@@ -31,8 +31,8 @@ struct MovingMean {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Habits {
     mean_exec: FxHashMap<EntityId, MovingMean>,
-    /// By endpoint: the clients whose callbacks publish by it, each with the number of publications
-    /// for which this is certain. The key is `None` for an unknown endpoint.
+    /// For each endpoint: the clients whose callbacks publish by it, each with the number of
+    /// publications for which this is certain. The key is `None` for an unknown endpoint.
     users: FxHashMap<Option<EntityId>, Vec<(EntityId, u32)>>,
     silent_in_a_row: FxHashMap<EntityId, u32>,
     unwaited: FxHashSet<EntityId>,
@@ -40,8 +40,8 @@ pub(super) struct Habits {
 
 const MEAN_VALUES: u64 = 16;
 
-/// The number of executions in a row without a publication after which onbeat assumes that a
-/// client's callback publishes nothing.
+/// The number of executions of a client's callback in a row without a publication. After them,
+/// onbeat assumes that this callback publishes nothing.
 const SILENT: u32 = 3;
 
 /// The assumed execution time of a client's callback until the first one is measured, in ns.

@@ -19,14 +19,15 @@ pub(super) struct PendingResponse {
     pub(super) input: Input,
     pub(super) thread: ThreadIndex,
     pub(super) taken_at: u64,
-    /// The state of the thread at the executor's last trigger before it handled the response. The
-    /// executor's own handling of the response lasted from here to `to`, its last trigger.
+    /// The state of the thread when the executor triggered its guard condition for the last time
+    /// before it handled the response. The executor's own handling lasted until `to`, the
+    /// executor's trigger after it.
     pub(super) from: Mark,
     pub(super) to: Mark,
     pub(super) idle: Option<Idle>,
     pub(super) cpus: Cpus,
-    /// Publications by the code that waits for this response may have been counted as made by no
-    /// callback.
+    /// Some publications by the code that waits for this response may have been counted as made
+    /// outside of callbacks.
     pub(super) doubtful: bool,
 }
 
@@ -46,8 +47,8 @@ impl Chosen {
     }
 }
 
-/// An execution of code that waited for a response or that executes an action's goal. The code has
-/// published something.
+/// An execution of code that waited for a response, or of the code that executes an action's goal.
+/// The code has published something.
 #[derive(Debug, Clone)]
 pub(super) struct Continuation {
     pub(super) entity: EntityId,
@@ -133,7 +134,9 @@ impl Spans {
     /// Reports that a client's callback ran without a publication.
     ///
     /// If the thread that took the response waits for work itself, it would have run the waiting
-    /// code before its next wait, so no code ran. In a pool, any thread may have run the code.
+    /// code before its next wait. So no such code ran, and the callback is the executor's own
+    /// handling of the response. In a pool, any thread may have run the code, and no event shows
+    /// when.
     fn run_without_publication(&mut self, pending: &PendingResponse) {
         let ti = pending.thread;
         if self.threads[ti].waits && !pending.doubtful {
@@ -211,8 +214,8 @@ impl Spans {
         }
     }
 
-    /// Handles a call of the executor that follows callbacks. `tail` is the time from the end of
-    /// the last callback to this call. Code that waited for responses may have run in that time.
+    /// Handles the executor's next call after it has run callbacks. `tail` is the time from the end
+    /// of the last callback to this call. Code that waited for responses may have run in that time.
     pub(super) fn end_round(
         &mut self,
         ti: ThreadIndex,
@@ -288,8 +291,8 @@ impl Spans {
         }
     }
 
-    /// Returns the mark at which code ended that had begun at `from` on the thread. At `to` the
-    /// executor made its next wait set, so its usual CPU time before a wait set is subtracted.
+    /// Returns the end of code that began at `from`. After this code, the executor made a wait set
+    /// at `to`. The result is `to` minus the executor's usual CPU time before a wait set.
     pub(super) fn without_overhead(&self, ti: ThreadIndex, from: Mark, to: Mark) -> Mark {
         let spent = to.totals.since(&from.totals).exec_ns;
         let usual = self.threads[ti].rounds.overhead.median().min(spent);
@@ -306,9 +309,9 @@ impl Spans {
         !thread.is_rclcpp() && !self.processes[thread.process.index()].pending.is_empty()
     }
 
-    /// Chooses the response whose waiting code publishes by `endpoint` on this thread. Of several
-    /// responses to one client, the first is chosen, because the executor runs their code in this
-    /// order.
+    /// Returns the response whose waiting code publishes by `endpoint` on this thread. If there are
+    /// several responses to one client, this is the first, because the executor runs the code for
+    /// them in this order.
     fn choose_pending(&self, cx: &Context, ti: ThreadIndex, endpoint: Option<EntityId>) -> Chosen {
         let mut best = Chosen::NoResponse;
         let mut client = None;
@@ -346,8 +349,9 @@ impl Spans {
         })
     }
 
-    /// Marks each response whose waiting code may have published by `endpoint` as doubtful, because
-    /// it is unknown which one did. Later publications are then uncertain too.
+    /// Marks some responses as doubtful: all those whose waiting code may have made a publication
+    /// by `endpoint`. It is unknown which of this code made it, so later publications are uncertain
+    /// too.
     fn doubt(&mut self, cx: &Context, ti: ThreadIndex, endpoint: Option<EntityId>) {
         let places: Vec<usize> = self.candidates(cx, ti, endpoint).map(|c| c.0).collect();
         let pending = &mut self.processes[self.threads[ti].process.index()].pending;
@@ -356,8 +360,8 @@ impl Spans {
         }
     }
 
-    /// Begins the callback of a client at `from`: the code that waited for the client's response
-    /// publishes by `endpoint`.
+    /// Begins an execution of the client's callback at `from`. The callback is the code that waited
+    /// for the client's response and now publishes by `endpoint`.
     fn open_continuation(
         &mut self,
         cx: &Context,
@@ -392,8 +396,9 @@ impl Spans {
         });
     }
 
-    /// Returns the owner of a publication by `endpoint` on a thread that runs code which waited for
-    /// a response. A new continuation begins at `from`.
+    /// Returns the owner of a publication by `endpoint`, if the thread runs code that waited for a
+    /// response. If this publication begins an execution of such code, the execution starts at
+    /// `from`.
     pub(super) fn continuation_owner(
         &mut self,
         cx: &Context,
@@ -432,8 +437,8 @@ impl Spans {
         }
     }
 
-    /// Ends the thread's continuation if the publication by `endpoint` belongs to another
-    /// continuation. Returns the mark at which the other continuation began.
+    /// Ends the present execution of waiting code on this thread if the publication by `endpoint`
+    /// belongs to other waiting code. Returns the start of that other code.
     fn next_continuation(
         &mut self,
         cx: &Context,
@@ -467,8 +472,8 @@ impl Spans {
         slept.filter(|_| !thread.waits)
     }
 
-    /// Returns the mark at which code that waited for a response began. This is the last trigger of
-    /// the executor's guard, or a worker's wake-up after that trigger.
+    /// Returns the start of code that waited for a response. This is the last trigger of the
+    /// executor's guard condition, or the later time at which a worker woke up.
     pub(super) fn continuation_start(
         &self,
         ti: ThreadIndex,
@@ -499,10 +504,11 @@ impl Spans {
         self.end(ti, instance, (to.time, spent), Ending::Inferred, cpus);
     }
 
-    /// Ends the thread's continuation, if it has one.
+    /// Ends the thread's execution of code that waited for a response, if there is one.
     ///
     /// The end is the executor's trigger after the last publication, or the time at which a worker
-    /// fell asleep. If neither is known, it is the start of the executor's own part before `time`.
+    /// fell asleep. If neither is known, the usual CPU time of the executor before `time` is
+    /// subtracted from `time`.
     pub(super) fn close_continuation(&mut self, ti: ThreadIndex, time: u64) {
         let thread = &self.threads[ti];
         let Some(continuation) = thread.continuation() else {

@@ -28,8 +28,8 @@ struct Called {
     release: Release,
 }
 
-/// The assumption that `callback` belongs to `timer`: it has started `times` times in a row after a
-/// call of this timer.
+/// The assumption that `callback` belongs to `timer`: the callback has started `times` times in a
+/// row after a call of this timer.
 #[derive(Debug, Clone, Copy)]
 struct Guess {
     callback: u64,
@@ -41,12 +41,12 @@ struct Guess {
 /// if its timer or executor ends before the callback starts.
 const MAX_CALLED: usize = 256;
 
-/// The number of starts of a callback in a row, each after a call of the same timer, from which on
-/// the callback counts as that timer's.
+/// The number of times in a row that a callback must start after a call of the same timer. It then
+/// counts as the callback of that timer.
 const STARTS_UNTIL_SURE: u32 = 3;
 
-/// The number of timer calls on one thread after which events should have shown which client
-/// library its process uses.
+/// The number of timer calls on one thread after which the events of the process should have shown
+/// its client library.
 const CALLS_UNTIL_LIBRARY_SEEN: u8 = 16;
 
 /// The maximum CPU time that an executor of events uses between its wake-up and its next call, in
@@ -77,8 +77,6 @@ impl Spans {
         !thread.asks_for_work && (thread.is_rclcpp() || !events.asks_for_work)
     }
 
-    /// Records that an executor of events continues. It has slept since the last callback on its
-    /// thread.
     pub(super) fn wake_for_event(&mut self, ti: ThreadIndex) {
         if !self.is_of_events_executor(ti) {
             return;
@@ -96,9 +94,9 @@ impl Spans {
         thread.phase = super::Phase::Working { after: idle };
     }
 
-    /// Returns the end of the callback of an inferred span on a thread of an executor of events:
-    /// the time at which the thread went to sleep until its next event. Returns `None` for other
-    /// threads and spans.
+    /// Returns the end of the callback of an inferred span on a thread of an executor of events.
+    /// The end is the time at which the thread went to sleep until its next event. Returns `None`
+    /// for other threads and spans.
     pub(super) fn slept_after(
         &self,
         ti: ThreadIndex,
@@ -132,8 +130,8 @@ impl Spans {
         it.exact || (unseen && !process.guards.rclpy && !thread.waits)
     }
 
-    /// Records the call of a timer whose callback another thread runs or announces later. Returns
-    /// false, and records nothing, if the callback runs within the call.
+    /// Records the call of a timer whose callback runs later on another thread. Returns false, and
+    /// records nothing, if the callback runs within the call.
     pub(super) fn call_timer(
         &mut self,
         cx: &mut Context,
@@ -160,8 +158,8 @@ impl Spans {
         true
     }
 
-    /// Reports whether an ending span is only the call of a timer whose callback another thread
-    /// runs.
+    /// Reports whether a span that ends is only the call of a timer. The timer's callback then runs
+    /// on another thread.
     ///
     /// Late attach: also returns true for a short span that may be such a call, until the process
     /// has shown its client library or has made [`CALLS_UNTIL_LIBRARY_SEEN`] calls.
@@ -204,9 +202,9 @@ impl Spans {
         call.map_or(Release::Unknown, |call| call.release)
     }
 
-    /// Late attach: returns the timer of an unknown callback that starts without a read on its
-    /// thread. Returns a timer only if the callback started [`STARTS_UNTIL_SURE`] times in a row
-    /// after a call of it.
+    /// Late attach: a callback of an unknown timer starts on the thread, and no read came before
+    /// it. Returns the timer if the callback has started [`STARTS_UNTIL_SURE`] times in a row after
+    /// a call of this timer.
     pub(super) fn guess_timer(
         &mut self,
         cx: &Context,
@@ -237,8 +235,8 @@ impl Spans {
         Some(first.timer)
     }
 
-    /// Records that `callback` started after a call of `timer`, to which it probably belongs.
-    /// Returns true if this happened [`STARTS_UNTIL_SURE`] times in a row.
+    /// Records that `callback` started after a call of `timer`. It probably is the callback of this
+    /// timer. Returns true if this happened [`STARTS_UNTIL_SURE`] times in a row.
     pub(super) fn is_sure(&mut self, ti: ThreadIndex, callback: u64, timer: EntityId) -> bool {
         let process = self.threads[ti].process.index();
         let guesses = &mut self.processes[process].events.guesses;

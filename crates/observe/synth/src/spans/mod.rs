@@ -58,8 +58,6 @@ struct ProcessSpans {
     goals: Option<Box<Goals>>,
 }
 
-/// Allocates the numbers of callback instances. A number is used again after the end of its
-/// instance has been processed.
 #[derive(Debug, Clone, Default)]
 struct InstanceIds {
     made: usize,
@@ -103,9 +101,10 @@ fn is_hidden(cx: &Context, span: &CallbackSpan) -> bool {
     span.entity.is_none_or(|e| cx.entities.is_hidden(e))
 }
 
-/// Reports whether a read by rclcpp after which no callback ran is to be ignored. Timers are
-/// ignored because all of them have events of their own. Subscriptions with intra-process
-/// communication are ignored because rclcpp drops items that also come through the middleware.
+/// Reports whether onbeat ignores a read by rclcpp after which no callback ran. It ignores timers
+/// and other entities whose callbacks have events of their own. It ignores subscriptions with
+/// intra-process communication, because rclcpp drops their items that also come through the
+/// middleware.
 fn is_dropped(cx: &Context, entity: EntityId) -> bool {
     let it = cx.entities.get(entity);
     let subscription = it.kind() == EntityKind::Subscription && it.action.is_none();
@@ -123,8 +122,6 @@ impl Spans {
 
     // ---- events for others
 
-    /// Returns the events since the last call. The list `empty` takes their place, so that its
-    /// memory is used again.
     pub(crate) fn take_events(&mut self, empty: Vec<SpanEvent>) -> Vec<SpanEvent> {
         std::mem::replace(&mut self.new_events, empty)
     }
@@ -329,7 +326,7 @@ impl Spans {
     }
 
     /// Records that the thread became runnable. `by` is the thread of the same process that woke it
-    /// up, or 0 if something else woke it up.
+    /// up. `by` is 0 if another process or the kernel woke it up.
     pub(crate) fn wake(&mut self, ti: ThreadIndex, time: u64, by: u32) {
         let thread = &mut self.threads[ti];
         if thread.account.wake(time) {
@@ -378,8 +375,8 @@ impl Spans {
 
     // ---- the executor, for all client libraries
 
-    /// Ends the span on this thread, because the executor continues. `round_ends` is set if it
-    /// waits for work again.
+    /// Ends the span on this thread, because the thread's executor makes its next call.
+    /// `round_ends` is set if the executor waits for work again.
     pub(crate) fn executor(
         &mut self,
         cx: &mut Context,

@@ -12,20 +12,20 @@ use crate::ids::{EntityId, ThreadIndex};
 use crate::notes::Note;
 use crate::Context;
 
-/// The maximum number of callbacks on a thread that wait for a nested callback. If one more waits,
-/// the outermost one counts as aborted.
+/// The maximum number of callbacks on a thread that wait for a nested callback. Beyond it, the
+/// outermost of them counts as aborted.
 const MAX_OUTER: usize = 8;
 
 impl Spans {
-    /// Reports whether a callback with its own end event runs on the thread, or whether a callback
-    /// there waits for a nested one.
+    /// Reports whether the thread runs a callback that has its own end event. Also returns true if
+    /// a callback on the thread waits for a nested one.
     pub(super) fn is_within(&self, ti: ThreadIndex) -> bool {
         let thread = &self.threads[ti];
         !thread.outer().is_empty() || thread.span().is_some_and(CallbackSpan::is_exact)
     }
 
-    /// Records that an executor continues on the thread although a callback has not ended. Either
-    /// the callback runs this executor itself, or an exception ended the callback.
+    /// Records that an executor makes a call on the thread although a callback has not ended there.
+    /// Either the callback runs this executor itself, or an exception ended the callback.
     pub(super) fn spin_within(&mut self, cx: &Context, ti: ThreadIndex, time: u64) {
         self.settle_inner(cx, ti, time);
         let thread = &mut self.threads[ti];
@@ -40,16 +40,15 @@ impl Spans {
         self.leave_silent(cx, ti, time);
     }
 
-    /// Records that a callback of this service began again before it ended, or that the service
-    /// responded. If no callback of the service has reported its end so far, onbeat assumes that
-    /// none will.
+    /// Records that the service responded, or that its callback began again without an end before.
+    /// If no callback of the service has reported its end so far, onbeat assumes that none will.
     pub(super) fn learn_endless(&self, cx: &mut Context, e: EntityId) {
         let it = cx.entities.get_mut(e);
         it.nests.endless |= it.kind() == EntityKind::Service && it.exact && !it.nests.ends;
     }
 
-    /// Ends the running callbacks if an executor continued within them and they belong to services
-    /// whose callbacks return without an event of their end.
+    /// Ends the callbacks on the thread within which an executor has made calls. Does this only for
+    /// services whose callbacks return without an event of their end.
     fn leave_silent(&mut self, cx: &Context, ti: ThreadIndex, time: u64) {
         let is_left = |span: &CallbackSpan| {
             let left = span.exact().is_some_and(|exact| exact.left.is_some());
@@ -87,9 +86,9 @@ impl Spans {
         }
     }
 
-    /// Decides whose input the last read within a callback was, when nothing more follows on the
-    /// thread. If the callback is known to take from this entity, the item was the callback's own
-    /// input. Otherwise the read is dropped.
+    /// A callback read an item, and nothing more follows on the thread. Decides whether the item is
+    /// an input of this callback: it is if the callback is known to take items of this entity.
+    /// Otherwise drops the item.
     pub(super) fn settle_last(&mut self, cx: &Context, ti: ThreadIndex) {
         let thread = &mut self.threads[ti];
         if thread.outer().is_empty() || !thread.span().is_some_and(CallbackSpan::may_be_own) {
@@ -104,8 +103,8 @@ impl Spans {
         self.unnest(ti, None);
     }
 
-    /// Decides to which callback the last read within a callback belongs. Also ends a nested
-    /// execution that has no end event of its own.
+    /// Decides whether the item that was last read within a callback belongs to this callback or to
+    /// a nested one. Also ends a nested execution that has no end event of its own.
     pub(super) fn settle_inner(&mut self, cx: &Context, ti: ThreadIndex, time: u64) {
         self.settle_read(cx, ti);
         let thread = &mut self.threads[ti];
@@ -185,8 +184,6 @@ impl Spans {
         }
     }
 
-    /// Stops counting the time of the innermost callback that waits for a nested one, because the
-    /// nested callback begins.
     pub(super) fn pause_outer(&mut self, ti: ThreadIndex, time: u64) {
         let thread = &mut self.threads[ti];
         let now = thread.account.mark(time);
@@ -223,8 +220,6 @@ impl Spans {
         thread.put_span(span);
     }
 
-    /// Ends a callback whose end was not reported and that now begins again, together with all
-    /// callbacks nested in it.
     pub(super) fn leave_open(
         &mut self,
         cx: &mut Context,
@@ -312,8 +307,8 @@ impl Spans {
         Some(Owner::Undecided(decision))
     }
 
-    /// Records that a callback with its own end event ended normally, although an executor
-    /// continued within it. The callback therefore ran that executor itself.
+    /// Records that a callback with its own end event ended normally, although an executor had made
+    /// calls within it. The callback therefore ran that executor itself.
     pub(super) fn prove_spin(&mut self, cx: &mut Context, span: &mut CallbackSpan) {
         let (Some(entity), instance) = (span.entity, span.instance) else {
             return;
@@ -329,8 +324,6 @@ impl Spans {
         }
     }
 
-    /// Reports that the execution of a client ends within a callback that waited for the client's
-    /// response.
     pub(super) fn report_continued(
         &mut self,
         cx: &Context,

@@ -35,9 +35,9 @@ pub(super) struct OwnThread {
 #[derive(Debug, Clone, Copy, Default)]
 struct Handed {
     made: Option<HandedId>,
-    /// The wake-up that ended the thread's longest sleep since its last publication.
+    /// The wake-up that ended the longest of the thread's sleeps since its last publication.
     longest: Option<HandedId>,
-    /// The thread's latest wake-up, until the thread gets a CPU.
+    /// The latest wake-up of the thread. `None` again once the thread has got a CPU.
     last: Option<HandedId>,
 }
 
@@ -82,7 +82,7 @@ impl OwnThread {
     }
 
     /// Records that the thread gets a CPU. `longest` is set if the sleep before was the thread's
-    /// longest. Returns a wake-up that can no longer be the beginning of an execution.
+    /// longest. Returns a wake-up with which no execution can have begun any more.
     pub(super) fn switch_in(&mut self, at: Mark, cpu: u16, longest: bool) -> Option<HandedId> {
         self.last_cpu = cpu;
         let handed = &mut self.handed;
@@ -130,8 +130,6 @@ impl Spans {
         free && thread.account.is_scheduled()
     }
 
-    /// Records that an executor works on the thread, or that the thread takes items. The thread is
-    /// therefore not one of the application's own threads.
     pub(super) fn note_executor(&mut self, ti: ThreadIndex, time: u64) {
         let own = &mut self.threads[ti].running.own;
         if !std::mem::replace(&mut own.is_executor, true) {
@@ -139,8 +137,6 @@ impl Spans {
         }
     }
 
-    /// Returns the owner of a publication that no callback made: an execution of one of the
-    /// application's own threads.
     pub(super) fn own_publication(
         &mut self,
         entities: &Entities,
@@ -220,8 +216,6 @@ impl Spans {
         owner.unwrap_or(Owner::Outside)
     }
 
-    /// Records that the thread `by` creates or wakes up a thread. If `by` runs a callback in the
-    /// same process, that callback may hand over work.
     pub(super) fn hand_over(&mut self, ti: ThreadIndex, time: u64, by: u32) {
         if by == 0 || self.threads[ti].running.own.is_executor {
             return;

@@ -91,8 +91,8 @@ impl Spans {
         !self.threads[ti].waits && both.is_some_and(|(a, b)| are_of_different_nodes(cx, a, b))
     }
 
-    /// Decides whose input the last read within a callback was, because something is published now.
-    /// The input belongs to that callback itself, or to a nested callback that runs now.
+    /// A callback read an item, and now something is published. Decides whether the item is an
+    /// input of this callback or of a nested callback that runs now.
     fn settle_before_output(&mut self, cx: &Context, ti: ThreadIndex) {
         let thread = &self.threads[ti];
         if thread.outer().is_empty() {
@@ -116,8 +116,8 @@ impl Spans {
         instance
     }
 
-    /// Records the publisher of an `rcl_publish`. In a late attach, it is needed for the
-    /// middleware's publication that follows, which does not name its publisher.
+    /// Records the publisher of an `rcl_publish`. A late attach needs it for the publication by the
+    /// middleware that follows: that event does not name its publisher.
     pub(crate) fn rcl_publish(&mut self, ti: ThreadIndex, publisher: u64, message: u64) {
         self.threads[ti].calls.rcl_publish = (publisher, message);
     }
@@ -222,8 +222,6 @@ impl Spans {
         }));
     }
 
-    /// Reports that a service sends a response. This normally happens within the service's callback
-    /// or right after it.
     pub(crate) fn respond(&mut self, cx: &mut Context, ti: ThreadIndex, mut response: Response) {
         response.made_by = self.result_of_goal(cx, ti, response.service);
         self.settle_service(cx, ti, response.service, response.time);

@@ -12,8 +12,8 @@ use crate::values::Release;
 use crate::Context;
 
 impl Spans {
-    /// Records that the executor continues with the next entity. If a read was not yet followed by
-    /// a callback, it stays open.
+    /// Records that the executor begins to execute the next entity. A read stays open if no
+    /// callback has followed it yet.
     pub(crate) fn execute(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
         self.note_rclcpp(ti);
         let thread = &mut self.threads[ti];
@@ -130,11 +130,11 @@ impl Spans {
         self.threads[ti].put_span(span);
     }
 
-    /// Returns the timer of a starting callback, if the thread has called several timers before it
-    /// runs their callbacks. The inner option is `None` if it is unknown which of these timers the
-    /// callback belongs to.
+    /// Returns the timer of a callback that starts, if the thread has called several timers before
+    /// it runs their callbacks. The inner option is `None` if it is unknown to which of these
+    /// timers the callback belongs.
     ///
-    /// If `read` contains the call of a timer, moves it from there to the thread's list of called
+    /// If `read` contains the call of a timer, moves this call to the thread's list of called
     /// timers.
     fn called_timer(
         &mut self,
@@ -167,8 +167,9 @@ impl Spans {
         Some(None)
     }
 
-    /// Removes and returns the thread's last read if no callback has run on it yet. A callback
-    /// around it that has its own end event waits. Any other execution on the thread ends.
+    /// Removes and returns the thread's last read if no callback has run on the item yet. If this
+    /// read was made within a callback that has its own end event, that callback waits. Any other
+    /// execution on the thread ends.
     fn take_read(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) -> Option<CallbackSpan> {
         self.close_continuation(ti, time);
         let begun = |span: &CallbackSpan| !span.is_exact() && !span.is_read_only();

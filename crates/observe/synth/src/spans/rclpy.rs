@@ -86,11 +86,12 @@ impl Spans {
         self.threads[ti].put_span(span);
     }
 
-    /// Handles a trigger of a guard condition after a read within a callback.
+    /// A callback has read an item, and then a guard condition is triggered. Decides to which
+    /// callback the item belongs.
     ///
-    /// If another executor uses this guard condition, the read was the callback's own input. If the
-    /// callback's own executor uses it and has triggered it twice, another callback ran on the
-    /// read.
+    /// If another executor uses this guard condition, the item was an input of the callback that
+    /// read it. If the callback's own executor uses the condition and has triggered it twice,
+    /// another callback ran on the item.
     fn trigger_within(&mut self, cx: &Context, ti: ThreadIndex, guard: u64) {
         let thread = &self.threads[ti];
         let outer = thread.outer().last().and_then(CallbackSpan::once);
@@ -177,8 +178,8 @@ impl Spans {
         }
     }
 
-    /// Reports whether a span is rclpy's own handling of a response, so that the code which waits
-    /// for the response runs later.
+    /// Reports whether a span is only rclpy's own handling of a response. The code that waits for
+    /// the response then runs later.
     pub(super) fn waits_for_response(
         &self,
         cx: &Context,
@@ -192,9 +193,9 @@ impl Spans {
             && !super::is_hidden(cx, span)
     }
 
-    /// Handles the end of an inferred span with only one trigger. If a pool of threads other than
-    /// rclpy's triggered its guard condition after the callback, returns that trigger and lets the
-    /// span begin at its read.
+    /// Handles the end of an inferred span that contains only one trigger. A pool of threads other
+    /// than rclpy's triggers its guard condition after a callback. If this is such a trigger,
+    /// returns it and lets the span begin at its read.
     pub(super) fn learn_pool(
         &mut self,
         ti: ThreadIndex,

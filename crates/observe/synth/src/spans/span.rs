@@ -37,14 +37,14 @@ pub(super) enum Bounds {
 #[derive(Debug, Clone)]
 pub(super) struct Exact {
     pub(super) callback: u64,
-    /// An executor continued on the thread since the callback began. Either the callback runs this
-    /// executor itself, or an exception ended the callback.
+    /// The executor on the thread has made calls since the callback began. Either the callback runs
+    /// this executor itself, or an exception ended the callback.
     pub(super) spins: bool,
-    /// The first time at which an executor continued since the callback began, and the callback's
-    /// own times until then.
+    /// The time of the executor's first call since the callback began, and the callback's own times
+    /// until then.
     pub(super) left: Option<(Mark, Totals)>,
-    /// The number of a pending decision: to which callback the publications belong that were made
-    /// after the executor continued.
+    /// The number of a decision that is still open: which callback made the publications after the
+    /// executor's first call within this callback.
     pub(super) undecided: Option<DecisionId>,
 }
 
@@ -62,8 +62,8 @@ pub(super) struct Inferred {
     pub(super) taken_together: Vec<Together>,
 }
 
-/// An input that rclpy took together with the input of a span. The server of an action has one
-/// callback for all endpoints of the action, and so has a client of an action.
+/// An input that rclpy took together with the input of a span. The server and the client of an
+/// action each have one callback for all endpoints of the action.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Together {
     pub(super) entity: EntityId,
@@ -122,8 +122,6 @@ impl CallbackSpan {
         }
     }
 
-    /// Returns the callback's own times from its beginning to a mark, without the times of nested
-    /// callbacks.
     pub(super) fn spent(&self, to: &Mark) -> Totals {
         to.totals.since(&self.from.totals).plus(&self.earlier)
     }
@@ -241,8 +239,8 @@ impl CallbackSpan {
     }
 }
 
-/// Compares a pair of marks of one thread, `best`, with the pair `from` and `to`. Returns the pair
-/// between whose marks the thread used more CPU time.
+/// Returns the one of two intervals of a thread in which the thread used more CPU time: `best`, or
+/// the interval between `from` and `to`.
 pub(super) fn longer(best: Option<(Mark, Mark)>, from: Mark, to: Mark) -> Option<(Mark, Mark)> {
     let exec = |m: &(Mark, Mark)| m.1.totals.since(&m.0.totals).exec_ns;
     match best {

@@ -24,8 +24,8 @@ struct Open {
     /// Another executor runs callbacks on the same thread. This callback therefore runs that
     /// executor, and is not suspended.
     spins: bool,
-    /// The mark from which on the callback does not run. `ended_ns` is the total CPU time of the
-    /// executions on the thread until then.
+    /// The mark from which on the callback does not run. At this mark, `ended_ns` is the total CPU
+    /// time of all ended executions on the thread.
     since: Mark,
     ended_ns: u64,
 }
@@ -91,8 +91,8 @@ impl Spans {
         }
     }
 
-    /// Late attach: reports whether it is unknown if the first trigger ended the callback on the
-    /// thread. In rclpy the callback continues after this trigger. In another pool of threads it
+    /// Late attach: reports whether it is unknown if the callback on the thread ended at the first
+    /// trigger. In rclpy the callback continues after this trigger. In another pool of threads it
     /// has ended.
     ///
     /// This is unknown at most once per process, because the next trigger shows which of the two
@@ -229,14 +229,12 @@ impl Spans {
         sent.is_some_and(|a| a.by == Asker::Unknown)
     }
 
-    /// Late attach: records that the thread's code waited for a response to a request from before
-    /// the recording. This holds until the thread's executor continues.
+    /// Late attach: records that code on this thread waited for a response to a request from before
+    /// the recording. The record is valid until the thread's executor makes its next call.
     pub(crate) fn goes_on_unseen(&mut self, ti: ThreadIndex) {
         self.threads[ti].calls.unseen = true;
     }
 
-    /// Records that a callback has ended. A response to one of its requests then does not continue
-    /// it.
     pub(super) fn forget_asker(&mut self, ti: ThreadIndex, instance: InstanceId) {
         let asked = &mut self.suspended(ti).asked;
         for asked in asked.iter_mut() {
@@ -281,8 +279,8 @@ impl Spans {
         self.threads.all().find(waits).map(|_| by)
     }
 
-    /// Ends the client's own part if a callback on another thread slept until rclpy had handled
-    /// this response. That callback continues. Returns false if no callback slept for the response.
+    /// Ends rclpy's own handling of a response if a callback on another thread slept until it was
+    /// done. That callback continues. Returns false if no callback slept for the response.
     ///
     /// rclpy triggers its guard condition once before the handling and once after it. Between the
     /// two, it triggers once for each piece of code that it schedules:
@@ -367,9 +365,9 @@ impl Spans {
         open.instance
     }
 
-    /// Ends the handling of the response `client`, and continues the suspended callback that
-    /// [waits](Spans::is_awaited) for the response. Called when something is published after the
-    /// handling. Returns `None` if no callback waits.
+    /// Ends rclpy's handling of a response, given by its span `client`. Continues the suspended
+    /// callback that [waits](Spans::is_awaited) for the response. Called when something is
+    /// published after the handling. Returns `None` if no callback waits.
     pub(super) fn continue_after_response(
         &mut self,
         cx: &Context,
@@ -406,7 +404,8 @@ impl Spans {
     }
 
     /// Records that an executor with the guard condition `guard` runs a callback on the thread.
-    /// Open callbacks of other executors on this thread therefore run this executor.
+    /// Callbacks of other executors that have begun on this thread and not ended therefore run this
+    /// executor.
     pub(super) fn note_spin(&mut self, ti: ThreadIndex, guard: u64) {
         for open in &mut self.suspended(ti).open {
             open.spins |= open.thread == ti && open.guard != guard;
@@ -452,9 +451,9 @@ impl Spans {
         self.continue_suspended(ti, at, &from);
     }
 
-    /// Handles the next call of the executor after rclpy handled the response `client`. If a
-    /// suspended callback waits for the response, it ran between the handling and this call.
-    /// Otherwise returns `client`.
+    /// Handles the executor's next call after rclpy handled a response. `client` is the span of
+    /// this handling. If a suspended callback waits for the response, it ran between the handling
+    /// and this call. Otherwise returns `client`.
     pub(super) fn continued_after_response(
         &mut self,
         cx: &Context,

@@ -81,7 +81,7 @@ pub(super) enum Library {
 pub(super) struct Rounds {
     pub(super) last_trigger: Option<Mark>,
     /// The recording has shown the executor between two callbacks. Before that, a single trigger
-    /// may be one that precedes a callback, and a first take may come from within a callback.
+    /// may be the one before a callback, and the first take may be made within a callback.
     pub(super) shown: bool,
     pub(super) executions_ns: u64,
     /// The number of wait sets that the thread has made. rclpy makes one per round. Other executors
@@ -110,7 +110,8 @@ pub(super) struct Calls {
     /// The thread's CPU time in ns when the executor looked for ready entities. `None` if another
     /// call of the thread was recorded since.
     pub(super) ready: Option<u64>,
-    /// The value of `ready` before the call that is being processed.
+    /// The value of `ready` before the call that is being processed. `ready` is the CPU time at
+    /// which the executor last looked for ready entities.
     pub(super) before: Option<u64>,
     /// The guard condition that rclpy's executor triggered after its wake-up and before any take,
     /// and the thread's CPU time in ns at this trigger.
@@ -119,15 +120,15 @@ pub(super) struct Calls {
     pub(super) first: bool,
     pub(super) timer_calls: u8,
     /// Late attach: the thread may still run a callback that began before the recording. Reset when
-    /// the thread's executor continues.
+    /// the thread's executor makes its next call.
     pub(super) unseen: bool,
     pub(super) creation: Creation,
     pub(super) called: CalledTimers,
 }
 
 /// The timers that the thread has called since its last wait and whose callbacks have not started
-/// yet, oldest first. They are needed because an executor may call all timers that are due before
-/// it runs their callbacks.
+/// yet, oldest first. An executor may first call all timers that are due, and then run their
+/// callbacks.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CalledTimers {
     len: u8,

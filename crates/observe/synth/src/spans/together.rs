@@ -122,8 +122,6 @@ impl Spans {
         }
     }
 
-    /// Reports an execution of a service that took the request together with another input, because
-    /// the service responds now.
     pub(super) fn settle_service(
         &mut self,
         cx: &Context,

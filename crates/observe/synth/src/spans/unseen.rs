@@ -10,7 +10,7 @@ use crate::Context;
 
 impl Spans {
     /// Counts a piece of work without events if rclcpp's executor looks for ready entities twice in
-    /// a row. The thread must have run something between the two searches.
+    /// a row. The thread must have run some code between the two searches.
     pub(crate) fn unseen_work(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
         let thread = &mut self.threads[ti];
         let now = thread.account.at(time).exec_ns;

@@ -14,8 +14,8 @@ const MOVES_PER_WAIT_MAX: usize = 64;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct ThreadWaits {
-    /// The time from which on the thread is ready to run, and the CPU on which it was preempted.
-    /// The CPU is `None` if the thread was woken up instead.
+    /// The time from which on the thread is ready to run. Also the CPU on which the thread was
+    /// preempted, or `None` if it was woken up instead.
     ready: Option<(u64, Option<u16>)>,
     asleep: Option<u64>,
     moves: Vec<Move>,
@@ -31,8 +31,8 @@ impl ThreadWaits {
         }
     }
 
-    /// Records that the thread is woken up by `by`, a thread of the same process, or by something
-    /// else if `by` is 0.
+    /// Records that the thread was woken up. `by` is the thread of the same process that woke it
+    /// up, or 0 if something else did.
     pub(super) fn woken(&mut self, time: u64, by: u32) {
         self.ready = Some((time, None));
         if let Some(begin) = self.asleep.take() {
@@ -99,8 +99,8 @@ impl Spans {
         cx.causes.record_switch(cpu, time, prev_tid, tid);
     }
 
-    /// Records that the thread, which waits for a CPU, moves from the queue of `cpu` to the queue
-    /// of another CPU.
+    /// Records that the thread moves to another CPU while it waits for a CPU. `cpu` is the CPU
+    /// whose queue it leaves.
     pub(crate) fn moved(&mut self, cx: &Context, ti: ThreadIndex, time: u64, cpu: u16) {
         let moves = &mut self.threads[ti].waited.moves;
         if moves.len() < MOVES_PER_WAIT_MAX {

@@ -39,8 +39,8 @@ pub(super) struct Sleeps {
     long_ns: u64,
     needs_mutex: bool,
     woken: Option<u64>,
-    /// The mark at which the thread woke up for its current work. The thread had slept long, or had
-    /// used almost no CPU time since the last trigger or publication.
+    /// The mark at which the thread woke up for its current work. Before that, it slept long, or it
+    /// used almost no CPU time after its last trigger or publication.
     up: Option<Mark>,
     /// The thread's total CPU time in ns at its last trigger, its last publication, or its wake-up
     /// for the current work, whichever was latest.
@@ -115,8 +115,8 @@ impl Sleeps {
     }
 
     /// Reports whether a worker waited for work between its triggers at `last` and `now`. If so,
-    /// the trigger at `now` does not belong to the callback before, for example because the worker
-    /// found a callback group busy.
+    /// the trigger at `now` does not belong to the worker's last callback. An example is a worker
+    /// that found a callback group busy.
     ///
     /// A worker that slept for more than half of the time counts as waiting. So does a worker that
     /// slept and used less CPU time than [`MAX_BETWEEN_NS`], because it may have been ready without

@@ -42,7 +42,6 @@ impl Events {
         });
     }
 
-    /// Adds an event `steps` times 10 us after the last one.
     fn after(&mut self, steps: u16, pid: u32, kind: EventKind) {
         self.time_ns += u64::from(steps) * 10_000;
         self.at(pid, kind);

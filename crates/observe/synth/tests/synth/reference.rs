@@ -75,7 +75,6 @@ pub fn reference(seconds: u64) -> System {
     simulate(seconds, NODES, Form::Processes)
 }
 
-/// Simulates the system without the nodes that come after `last` in the list.
 pub fn reference_until(seconds: u64, last: &str) -> System {
     let end = NODES.iter().position(|n| n.0 == last).unwrap();
     simulate(seconds, &NODES[..=end], Form::Processes)

@@ -24,7 +24,6 @@ const STARTED: &str = "
 2ms cpu1 20/20 timer_node timer=0x51 node=0x1
 ";
 
-/// The events of a calling process and a server process that both ran before the recording.
 const LATE: &str = "
 1ms cpu0 10/10 process command=/opt/caller distribution=jazzy rmw=rmw_fastrtps_cpp late=yes
 1ms cpu0 10/10 node_found node=0x0 name=/caller

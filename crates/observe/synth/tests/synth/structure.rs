@@ -7,7 +7,6 @@ use super::*;
 pub struct System {
     text: String,
     names: Vec<String>,
-    /// The current thread of each node if all nodes are in one process.
     threads: Option<Vec<u32>>,
 }
 

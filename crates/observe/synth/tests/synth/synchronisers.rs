@@ -304,8 +304,6 @@ fn fuse(
     (s, latencies)
 }
 
-/// Returns the chains of a model whose mean latency differs by more than `share` from the mean of
-/// the simulated latencies.
 fn wrong(m: &Model, latencies: &[Vec<u64>], share: f64) -> Vec<String> {
     let mut wrong = Vec::new();
     for (i, truth) in latencies.iter().enumerate() {

@@ -141,7 +141,7 @@ fn new_threads_for_the_same_publication_are_one_vertex() {
     assert_eq!(worked.threads.len(), 1);
 }
 
-/// Returns the events of the same rounds, except that the threads are created before the callback
+/// Returns the events of [`rounds`], except that the threads are created before the callback
 /// begins. The callback therefore hands over no work.
 fn made_outside_of_callbacks(n: u64) -> String {
     let trace = rounds(n);

@@ -63,7 +63,6 @@ impl NumberDictionary {
         }
     }
 
-    /// Returns the index of `value`, and appends the value to `column` if it is new.
     #[inline]
     pub(super) fn number(&mut self, value: u64, column: &mut Vec<u8>) -> u32 {
         let (number, new) = self.numbers.number(value);

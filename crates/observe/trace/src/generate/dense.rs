@@ -13,8 +13,9 @@ use std::rc::Rc;
 
 const START_NS: u64 = 1_000_000 * MS;
 const PERIOD_NS: u64 = 100 * MS;
-/// The distance in ns between the sources of neighbouring columns of the graph. It is longer than a
-/// message's way through all layers, so the order of arrivals never changes.
+/// The distance in ns between the starts of the sources of two neighbouring columns. It is longer
+/// than the time that a message needs through all layers, so messages always arrive in the same
+/// order.
 const PHASE_NS: u64 = 3 * MS;
 
 const NODE: u64 = 0x1000;
@@ -219,8 +220,6 @@ impl Graph {
         }
     }
 
-    /// Adds the events of a callback's execution that began at `start`. Returns the time of its publication,
-    /// or of its end if it does not publish.
     fn execute(&mut self, pid: u32, input: usize, start: u64, publishes: bool) -> u64 {
         let callback = CALLBACK + input as u64;
         let intra_process = false;

@@ -16,7 +16,6 @@ pub(super) struct Work {
     callback: usize,
     /// The source time stamp of the item, or the due time of a timer.
     source_ns: i64,
-    /// The node of the client, if the item is a request or a response.
     client: usize,
     sequence: i64,
 }

@@ -130,8 +130,6 @@ pub(super) fn gid(node: usize, what: u64, number: usize) -> [u8; 16] {
     gid
 }
 
-/// Returns the node and the index of the first callback whose input `wanted` accepts, in all nodes or only in
-/// `node`.
 pub(super) fn find(node: Option<usize>, wanted: fn(&Input) -> bool) -> Option<(usize, usize)> {
     let nodes = NODES.iter().enumerate();
     let mut nodes = nodes.filter(|(number, _)| node.is_none_or(|n| n == *number));

@@ -167,7 +167,6 @@ impl<R: Read + Seek> Blocks<R> {
         Ok(())
     }
 
-    /// Skips from `at` to the next block header at `search` or later, or to the end of the file.
     fn skip_damage(
         &mut self,
         at: u64,

@@ -48,7 +48,6 @@ impl Files {
         Ok(Files { paths, from_start })
     }
 
-    /// Returns the first valid file header. Fails if a file has an unsupported format version.
     pub(super) fn first_header(&self, trace: &Path) -> Result<Option<FileHeader>, TraceReadError> {
         let mut first = None;
         for file in &self.paths {

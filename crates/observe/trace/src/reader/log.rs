@@ -25,7 +25,6 @@ pub(super) struct Sequence {
 }
 
 impl Sequence {
-    /// Records that block `number` is valid, and counts the missing blocks before it.
     pub(super) fn saw(&mut self, number: u64, log: &mut Log<'_>) {
         let missing = number.saturating_sub(self.next.unwrap_or(number));
         let more = missing.saturating_sub(self.counted);

@@ -136,7 +136,7 @@ fn measured(out: &mut String, chain: &Chain) {
     }
 }
 
-/// A node that a chain passes, with the topic that it takes and the topic that it publishes.
+/// A step of a chain: the node, the topic that it takes, and the topic that it publishes.
 type Step<'a> = (&'a str, Option<&'a str>, Option<&'a str>);
 
 /// Returns the nodes of a chain. Consecutive callbacks of one node, for example into a
@@ -296,8 +296,9 @@ impl<'a> Node<'a> {
         (publishes, contexts.into_iter().map(context).collect())
     }
 
-    /// Returns the ids of the callbacks that publish the output of `c`: `c` itself or, for a
-    /// synchroniser, the callbacks that feed it. The second value is CARET's context of messages.
+    /// Returns the ids of the callbacks whose publications count as the output of `c`: `c` itself
+    /// or, for a synchroniser, the callbacks of its inputs. The second value says how CARET relates
+    /// an input to an output.
     fn feeding(&self, c: &'a Callback) -> (Vec<&'a str>, Context) {
         if c.kind != CallbackType::Sync {
             return (vec![&c.id], Context::Chain);
@@ -319,7 +320,7 @@ fn published((topic, ids): (&str, BTreeSet<&str>)) -> String {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Context {
-    /// CARET's `callback_chain`: the callback that takes a message also publishes.
+    /// CARET's `callback_chain`: a callback takes a message and then publishes.
     Chain,
     /// CARET's `use_latest_message`: a synchroniser publishes with the latest message of each
     /// input.

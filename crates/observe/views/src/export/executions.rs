@@ -9,9 +9,9 @@ use onbeat_synth::{Synth, SynthOptions};
 use onbeat_trace::Event;
 use std::io::{self, Write};
 
-/// Writes a table with a line per execution, in the order in which executions end. The caller must
-/// first find the ids of the callbacks in a pass over the same events, see
-/// [`super::perfetto::names`].
+/// Writes a table with one line for each execution, in the order in which the executions end. The
+/// caller must first find the ids of the callbacks in a pass over the same events (see
+/// [`super::perfetto::names`]).
 pub struct Executions<W: Write> {
     out: W,
     names: Names,

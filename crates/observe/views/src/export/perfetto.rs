@@ -29,8 +29,6 @@ impl Names {
         Names(ids)
     }
 
-    /// Returns the id of the callback with this number. Returns `None` if the model leaves the
-    /// callback out.
     pub(super) fn of(&self, callback: u32) -> Option<&str> {
         self.0.get(callback as usize)?.as_deref()
     }
@@ -277,8 +275,8 @@ impl<W: Write> Timeline<W> {
         ))
     }
 
-    /// Adds a slice to a track. A slice that begins later must lie within or after the earlier
-    /// slices.
+    /// Adds a slice to a track. Two slices of a track must not overlap in part: the one that begins
+    /// later lies within the other one or after it.
     pub fn slice(&mut self, slice: &Slice) -> io::Result<()> {
         let (name, category, track) = (text(slice.name), slice.category, slice.track);
         let (at, long) = (self.at(slice.begin_ns), micros(slice.ns));

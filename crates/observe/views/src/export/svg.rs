@@ -180,7 +180,6 @@ fn draw_net(out: &mut String, model: &Model, net: &Net) {
     out.push_str("</g>\n");
 }
 
-/// Returns the end of a path that onbeat has generated: x and y after its last `H` command.
 fn end_of(path: &str) -> Option<(f64, f64)> {
     let (before, x) = path.rsplit_once('H')?;
     let y = before.rsplit(' ').next()?;

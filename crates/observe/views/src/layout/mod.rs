@@ -87,8 +87,8 @@ pub struct Net {
     pub topic: String,
     /// The text of the label: the topic relative to its node. It is untrusted.
     pub text: String,
-    /// The left end of the label, and the height of its base line. `None` for a net without a
-    /// label.
+    /// The x of the label's left end and the y of its base line, in pixels. `None` for a net
+    /// without a label.
     pub label: Option<(f64, f64)>,
     /// The width, in pixels, that the label must not exceed.
     pub label_width: f64,

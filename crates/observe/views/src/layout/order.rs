@@ -2,7 +2,8 @@
 
 use super::plan::{Item, Plan, Port};
 
-/// The cost of a pixel of the drawing's height. A pixel of a wire's length costs 1.
+/// The cost of one pixel of the drawing's height when orders of boxes are compared. One pixel of a
+/// wire's length costs 1.
 const HEIGHT_COST: f64 = 3.0;
 
 /// The maximum number of steps for each of the two searches for a good order of boxes. It limits
@@ -149,7 +150,8 @@ impl Plan<'_> {
         self.stack_callbacks();
     }
 
-    /// Returns the cost of a placement: mostly the number of crossings, then the lengths of wires.
+    /// Returns the cost of a placement. The number of crossings has the largest weight, then the
+    /// lengths of the wires.
     fn cost(&self, tops: &[f64]) -> f64 {
         let (channels, length) = self.wires(tops);
         let crossings: usize = channels.iter().map(|c| crossings(c)).sum();
@@ -158,7 +160,7 @@ impl Plan<'_> {
         crossings as f64 * 60.0 + length + HEIGHT_COST * (bottom - top)
     }
 
-    /// Returns the wires in the channel (the space) to the right of each rank, and the sum of the
+    /// Returns the wires in the space to the right of each rank (the channel), and the sum of the
     /// vertical lengths of all wires.
     fn wires(&self, tops: &[f64]) -> (Vec<Vec<Crosser>>, f64) {
         let y = |p: Port| {
@@ -198,8 +200,8 @@ impl Plan<'_> {
         (channels, length)
     }
 
-    /// Estimates the number of steps to evaluate one order of the boxes, from the numbers of wires,
-    /// of boxes, and of pairs of wires between two ranks.
+    /// Estimates the number of steps that the evaluation of one order of the boxes needs. Computes
+    /// it from the numbers of wires, of boxes, and of pairs of wires between two ranks.
     fn work(&self) -> usize {
         let items = self.items();
         let spans: usize = items

@@ -21,7 +21,6 @@ pub(super) struct Cluster {
     pub(super) columns: Vec<Vec<usize>>,
 }
 
-/// The horizontal line of a net across the ranks that it passes.
 pub(super) struct Track {
     pub(super) net: usize,
     pub(super) first: usize,
@@ -44,7 +43,6 @@ pub(super) struct Plan<'a> {
     pub(super) pulls: Vec<(Port, Port, f64)>,
 }
 
-/// The wires that leave one callback for one topic, before they are placed.
 pub(super) struct NetPlan {
     pub(super) source: usize,
     pub(super) topic: String,
@@ -255,7 +253,6 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Returns the height at which a net leaves its callback, relative to the callback's middle.
     fn out_offset(&self, net: usize) -> f64 {
         let v = self.nets[net].source;
         let labelled: Vec<usize> = self.outs[v]

@@ -2,8 +2,8 @@
 
 use super::plan::{Item, Plan, Port};
 
-/// The weight that pulls every item to the middle of the drawing. A wire pulls with a weight of
-/// about 1.
+/// The weight with which every item is drawn to the middle of the drawing. A wire draws an item
+/// with a weight of about 1.
 const GRAVITY: f64 = 0.4;
 
 impl Plan<'_> {
@@ -21,7 +21,8 @@ impl Plan<'_> {
         tops
     }
 
-    /// Returns the best top edge for each item, given the top edges of the other items.
+    /// Returns for each item the best position of its top edge, if all other items stay where they
+    /// are.
     pub(super) fn wishes(&self, tops: &[f64]) -> Vec<f64> {
         let mut sum = vec![(0.0, 0.0); tops.len()];
         for &(a, b, weight) in &self.pulls {
@@ -42,9 +43,9 @@ impl Plan<'_> {
             .collect()
     }
 
-    /// Returns the top edges that are close to the wished ones and keep the order and the distances
-    /// of the items. The result is the mean of a solution from top to bottom and one from bottom to
-    /// top, which both keep them.
+    /// Returns top edges that are close to the edges in `wished` and keep the order and the
+    /// distances of the items. Computes one solution from top to bottom and one from bottom to top,
+    /// and returns their mean.
     pub(super) fn resolve(&self, items: &[Item], order: &[usize], wished: &[f64]) -> Vec<f64> {
         let gap = |a: bool, b: bool| match (a, b) {
             (true, true) => 20.0,

@@ -47,7 +47,7 @@ pub enum LossReason {
     NeverTaken,
     PublisherEnded,
     /// The subscription's history had room. Publisher or subscription asks for best effort, so the
-    /// middleware does not repeat items.
+    /// middleware does not send lost items again.
     BestEffort,
     /// The subscription's history had room, and both sides ask for reliable delivery.
     Reliable,

@@ -35,7 +35,6 @@ use sums::{Key, Sums};
 /// of threads may be incomplete.
 const LONGEST_NS: u64 = 60_000_000_000;
 
-/// An overwritten item whose waiting time is to be cut into stretches.
 #[derive(Debug, Clone, Copy)]
 struct OfItem {
     name: u32,
@@ -158,8 +157,6 @@ impl Lost {
         }
     }
 
-    /// Counts the outcomes that later events cannot change. At the end of the events, set `all` to
-    /// count the rest.
     fn count(&mut self, all: bool) {
         let now = self.now;
         let is_over = |o: &ItemOutcome| all || o.found_ns.saturating_add(DEFERRAL_NS) < now;

@@ -14,9 +14,11 @@ use std::collections::BTreeSet;
 /// The lost items and requests of a recording.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Losses {
-    /// One entry for each topic and subscription or synchroniser, the most losses first.
+    /// One entry for each topic and each of its subscriptions or synchronisers. The entry with the
+    /// most losses comes first.
     pub topics: Vec<TopicLosses>,
-    /// One entry for each service and server, the most requests without an answer first.
+    /// One entry for each service and each of its servers. The entry with the most unanswered
+    /// requests comes first.
     pub services: Vec<ServiceLosses>,
 }
 
@@ -67,8 +69,9 @@ pub struct Cause {
     /// The reason why the cause is unknown. Set only for unknown causes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<LossReason>,
-    /// The states in which the subscription's thread spent most of the time until later items
-    /// replaced an item. The most frequent state comes first. Set only for overwritten items.
+    /// The states of the subscription's thread while overwritten items waited: for each item, the
+    /// state that took most of its waiting time. The most frequent state comes first. Set only for
+    /// overwritten items.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub meanwhile: Vec<Meanwhile>,
 }
@@ -83,16 +86,17 @@ fn setting<S: serde::Serializer>(of: &Option<Setting>, serializer: S) -> Result<
     name.serialize(serializer)
 }
 
-/// The state in which the subscription's thread spent most of the time while items waited.
+/// A state of the subscription's thread. For some items, it took most of the time for which the
+/// item waited.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Meanwhile {
     pub kind: Kind,
-    /// The callback, thread or mutex owner that caused the state. `None` if there is none or it is
-    /// unknown.
+    /// The callback, thread or mutex owner that caused the state. `None` if the state has no
+    /// culprit, or if the culprit is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<Culprit>,
-    /// The state that the culprit was in for at least half of the time. `None` if the culprit ran
+    /// The state that the culprit was in for at least half of that time. `None` if the culprit ran
     /// on a CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub during: Option<During>,
@@ -101,7 +105,8 @@ pub struct Meanwhile {
     pub reason: Option<Reason>,
     /// The number of items for which this state took most of the time.
     pub count: u64,
-    /// The mean time in this state for each of these items, in ns.
+    /// The mean time in this state per item, in ns. Counts only the items for which this state took
+    /// most of the time.
     pub mean_ns: u64,
 }
 
@@ -115,8 +120,8 @@ pub struct ServiceLosses {
     /// The ids of the callbacks that sent the requests, at most 16.
     pub from: Vec<String>,
     pub sent: u64,
-    /// The number of requests with each outcome, and the instants at which the first of these were
-    /// sent (CLOCK_MONOTONIC).
+    /// For each outcome: the number of requests with this outcome, and the instants at which the
+    /// first of these requests were sent (CLOCK_MONOTONIC).
     pub kinds: Vec<(RequestKind, u64, Vec<u64>)>,
     /// The longest time from a request to its response, ns.
     pub slowest_ns: u64,
@@ -138,7 +143,6 @@ impl ServiceLosses {
     }
 }
 
-/// Replaces the numbers in `sums` by names. `name` returns the topic or service with a number.
 pub(super) fn losses(mut sums: Sums, names: &Names, name: impl Fn(u32) -> String) -> Losses {
     sums.end();
     let ids = |from: &BTreeSet<u32>| from.iter().map(|f| names.id(*f)).collect();

@@ -28,12 +28,12 @@ pub(super) enum Key {
     Unknown(LossReason),
 }
 
-/// The items for which one state took most of the time until they were overwritten.
+/// The items for which one state took most of their waiting time until later items overwrote them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Culprit {
     pub(super) count: u64,
     pub(super) ns: u64,
-    /// By the state that the culprit was in meanwhile: the time in this state, in ns.
+    /// For each state that the culprit was in during this time: the duration of the state in ns.
     pub(super) during: FxHashMap<Meanwhile, u64>,
 }
 
@@ -56,16 +56,15 @@ pub(super) struct OfTopic {
     pub(super) executed: u64,
     pub(super) causes: FxHashMap<Key, OfCause>,
     run: Option<Run>,
-    /// The longest bursts, the longest first.
     pub(super) runs: Vec<Run>,
     recent: VecDeque<(u64, Key)>,
 }
 
-/// The requests to one server. The server may be missing in the recording.
 #[derive(Debug, Clone, Default)]
 pub(super) struct OfService {
     pub(super) from: BTreeSet<u32>,
-    /// The number of requests with each outcome, and when the first of these were sent.
+    /// For each outcome: the number of requests with this outcome, and the times at which the first
+    /// of these requests were sent.
     pub(super) kinds: FxHashMap<RequestKind, (u64, Vec<u64>)>,
     pub(super) slowest: u64,
 }
@@ -186,7 +185,6 @@ impl Sums {
         }
     }
 
-    /// Adds the stretches of the time for which an item waited until it was overwritten.
     pub(super) fn stretches(&mut self, way: (u32, u32), key: Key, pieces: &[Piece]) {
         let mut sums: Vec<((Kind, By), u64)> = Vec::new();
         for piece in pieces {

@@ -175,7 +175,6 @@ fn rows(out: &mut String, execution: &Execution) {
     }
 }
 
-/// Returns the hash of a script or style in the form of a content security policy.
 fn hash(text: &str) -> String {
     format!("sha256-{}", BASE64_STANDARD.encode(Sha256::digest(text)))
 }

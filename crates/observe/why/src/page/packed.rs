@@ -7,7 +7,7 @@ use crate::stretch::{Culprit, During, Execution, Stretch};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
-/// Stands for a missing name or a missing kind.
+/// The number that stands for a missing name or a missing kind.
 const NONE: i64 = -1;
 
 #[derive(Serialize)]
@@ -29,11 +29,11 @@ pub(super) struct Packed {
     at_ns: Option<u64>,
     kinds: Vec<KindText>,
     names: Vec<String>,
-    /// The rows of the message flow, as indices into `names`.
+    /// The rows of the page's message flow, as indices into `names`.
     places: Vec<usize>,
-    /// For each cause, six numbers: the kind, the place, the text, the culprit, and the kind and
-    /// the text of the culprit's state. The place is an index into `places`, and each text is an
-    /// index into `names`.
+    /// For each cause, six numbers: the kind, the row, the text, the culprit, and the kind and the
+    /// text of the culprit's state. The row is an index into `places`. Each text is an index into
+    /// `names`.
     causes: Vec<[i64; 6]>,
     /// For each execution, three numbers: the start, the latency and the number of stretches.
     /// Executions are sorted by start.
@@ -163,8 +163,9 @@ fn cause(stretch: &Stretch, row: usize, numbers: &mut Numbers) -> [i64; 6] {
     ]
 }
 
-/// Returns the rows of the message flow. They are the chain's callbacks. Each other place is
-/// inserted below the one that comes before it in an execution.
+/// Returns the rows of the page's message flow: ids of callbacks and synchronisers, from top to
+/// bottom. The chain's callbacks come in their order. Another id gets a row below the id that comes
+/// before it in an execution. Ids without a stretch get no row.
 fn places<'a>(callbacks: &'a [String], executions: &[&'a Execution]) -> Vec<&'a str> {
     let mut places: Vec<&str> = Vec::new();
     let mut known: FxHashSet<&str> = FxHashSet::default();

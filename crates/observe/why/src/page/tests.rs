@@ -18,8 +18,6 @@ fn component(name: &str) -> Component {
     }
 }
 
-/// Makes an execution with stretches of these kinds and lengths. Each stretch belongs to `place` or
-/// to another place.
 fn execution(start: u64, limit: u64, parts: &[(usize, u64)], place: &str) -> Execution {
     let mut begin_ns = 0;
     let stretches = parts.iter().enumerate().map(|(i, &(kind, ns))| {

@@ -13,11 +13,11 @@ pub(super) struct Columns {
     pub(super) left: Vec<f64>,
     pub(super) width: Vec<f64>,
     pub(super) label_end: Vec<f64>,
-    /// For each rank: the x of the first bend to the right of the labels, at which wires turn back
-    /// to an earlier rank.
+    /// For each rank: the x of the first bend for wires that turn back to an earlier rank. These
+    /// bends are to the right of the labels.
     pub(super) back_start: Vec<f64>,
-    /// For each rank: the x of the first bend to the left of the boxes, at which wires from a later
-    /// rank arrive.
+    /// For each rank: the x of the first bend for wires that come from a later rank. These bends
+    /// are to the left of the boxes.
     pub(super) back_end: Vec<f64>,
     /// For each rank: the x of the first bend of wires to the next rank.
     pub(super) channel: Vec<f64>,

@@ -151,9 +151,9 @@ impl Mounts {
         })
     }
 
-    /// Fails if a program serves this mount, or if the mount is not in the table. It is unknown what serves a
-    /// mount that was removed. `None` checks all mounts, because kernels before 5.8 do not report the mount
-    /// of a file.
+    /// Fails if a program serves the mount with the id `mount`, or if the table lacks this mount:
+    /// onbeat cannot know what serves a mount that was removed. With `None`, all mounts are
+    /// checked, because kernels before 5.8 do not report the mount of a file.
     fn check(&self, mount: Option<u64>) -> io::Result<()> {
         let Some(mount) = mount else {
             return self.check_all();
@@ -200,8 +200,8 @@ fn identify(file: impl AsFd) -> io::Result<(FileId, u64)> {
     Ok(((stat.st_dev, stat.st_ino), stat.st_size.max(0) as u64))
 }
 
-/// Returns the identity and the mount of a regular file, as far as the kernel knows them without asking the
-/// file system.
+/// Returns the device and inode of a regular file, and the id of its mount if the kernel knows it.
+/// Does not ask the file system.
 fn identify_place(place: impl AsFd) -> io::Result<(FileId, Option<u64>)> {
     const MOUNT: StatxFlags = StatxFlags::MNT_ID;
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;

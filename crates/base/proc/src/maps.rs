@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 /// The largest part of a table of mappings that is read, in bytes. It holds the kernel's default limit of
 /// 65,530 mappings, with paths of 250 characters.
 const MAPS_MAX: u64 = 24 << 20;
-/// The largest number of files that are listed for one process. Large ROS 2 processes map a few hundred.
+/// The largest number of mapped files that onbeat lists for one process. Large ROS 2 processes map
+/// a few hundred.
 const PATHS_MAX: usize = 8192;
 
 /// A file that a process has mapped, or a file on disk, with its identity.

@@ -103,7 +103,8 @@ impl Reader {
         Ok(read?.and_then(|bytes| bytes))
     }
 
-    /// Sends a request to the child and passes the answer to `take`: its length, or a negative error number.
+    /// Sends a request to the child. Passes the shared memory and the answer's length, or a
+    /// negative error number, to `take`.
     fn ask<T>(
         &mut self,
         request: &Request,

@@ -38,8 +38,8 @@ impl Stat {
         Stat::read(&format!("/proc/{id}/stat"))
     }
 
-    /// Reads the line of a thread, with the CPU time of that thread alone. Returns `None` if the
-    /// thread has ended.
+    /// Reads the `stat` line of a thread. Its CPU time is the time of this thread only. Returns
+    /// `None` if the thread has ended.
     pub fn of_thread(pid: u32, tid: u32) -> Option<Stat> {
         Stat::read(&format!("/proc/{pid}/task/{tid}/stat"))
     }

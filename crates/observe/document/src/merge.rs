@@ -95,7 +95,7 @@ impl Merger {
     }
 }
 
-/// Returns the part of a model that its runs of one mode show.
+/// Returns a model of only those parts of the runs that have the mode `mode`.
 pub fn filter_mode(model: Model, mode: &str) -> Result<Model, ModelMergeError> {
     let mut evidence = recover(model)?;
     let known: BTreeSet<&str> = evidence.runs.values().map(|r| r.mode.as_str()).collect();

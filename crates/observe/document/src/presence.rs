@@ -11,9 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub enum Part {
     Callback,
     Edge,
-    /// A junction: a callback at which several inputs meet.
     Junction,
-    /// A chain: a path from a source to a sink.
     Chain,
 }
 

@@ -88,6 +88,7 @@ impl Model {
 }
 
 /// A recording, or the part of it in one mode, from which the model was made.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// The id of the recording, unique among all recordings, plus `#1`, `#2` ... for parts in
@@ -105,9 +106,7 @@ pub struct Run {
     pub distribution: Vec<String>,
     /// The start of the recording in ns since 1970 (CLOCK_REALTIME).
     pub start: u64,
-    /// The time from the start of the recording to its end, in ns.
     pub duration_ns: u64,
-    /// The number of lost events by event kind.
     pub lost: BTreeMap<String, u64>,
     /// The number of events that were read from the trace.
     pub events: u64,
@@ -125,16 +124,14 @@ impl Run {
 }
 
 /// The type of a vertex, given by the event that triggers it.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallbackType {
-    /// The callback runs when its timer is due.
     Timer,
-    /// The callback runs when its subscription has received a message.
     Subscription,
     /// The callback runs on a request. A service is one vertex for each calling client.
     Service,
-    /// The callback runs on a response to its client's request.
     Client,
     /// The vertex is a task of rclpy's executor, made by a callback: the execution of an action's
     /// goal.
@@ -199,9 +196,10 @@ pub struct ActionFigures {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bracket {
-    /// Tracepoints mark the start and the end.
+    /// Tracepoints mark the start and the end of each execution.
     Exact,
-    /// The start and the end follow from the executor's calls around the callback.
+    /// The start and the end of each execution follow from the executor's calls around the
+    /// callback.
     Inferred,
 }
 
@@ -270,14 +268,15 @@ pub struct Callback {
 pub struct CallbackFigures {
     /// The execution times: the time on the CPU between start and end (thesis Algorithm 3).
     pub exec_ns: Dist,
-    /// The response times: from when an execution could run to its end.
+    /// The response times. A response time lasts from the instant at which an execution could run
+    /// until its end.
     pub response_ns: Dist,
     /// The times from one start to the next.
     pub interarrival_ns: Dist,
     /// The distances of starts from the releases of the timer. For other callbacks,
     /// `interarrival_ns` shows the jitter.
     pub release_jitter_ns: Dist,
-    /// The time per execution in which the callback's thread was ready to run without a CPU.
+    /// The time per execution in which the callback's thread was ready to run while it had no CPU.
     pub preempted_ns: Dist,
     /// The time per execution in which the callback's thread slept.
     pub blocked_ns: Dist,
@@ -306,8 +305,8 @@ impl CallbackFigures {
         self.exec_ns.count().saturating_add(self.untimed)
     }
 
-    /// Returns whether nothing is known of the time on the CPU: no execution has an execution time. The
-    /// load is then unknown, and its field is 0.
+    /// Reports whether no execution has a known execution time. The load is then unknown, and the
+    /// field `load` is 0.
     pub fn is_untimed(&self) -> bool {
         self.untimed > 0 && self.exec_ns.count() == 0
     }
@@ -319,17 +318,14 @@ impl CallbackFigures {
 }
 
 /// The extremes of the execution time in one run (thesis Figure 3.9).
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct RunExtremes {
     /// The start of the run in ns since 1970 (CLOCK_REALTIME), which gives the order of runs.
     pub start: u64,
-    /// The number of executions of the callback in the run.
     pub count: u64,
-    /// The smallest execution time in the run, in ns (mBCET).
     pub min_ns: u64,
-    /// The mean execution time in the run, in ns (mACET).
     pub mean_ns: f64,
-    /// The largest execution time in the run, in ns (mWCET).
     pub max_ns: u64,
     /// The typical figures, by which runs are compared. `None` in models of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -337,35 +333,33 @@ pub struct RunExtremes {
 }
 
 /// The typical figures of a callback in one run, by which runs are compared.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RunTypical {
-    /// The median and the tail of the callback's execution times.
     pub exec_ns: Typical,
-    /// The median and the tail of the response times. A response time lasts from when the execution
-    /// could run to its end.
     pub response_ns: Typical,
-    /// The median and the tail of the times from one start of the callback to the next.
     pub interarrival_ns: Typical,
 }
 
 /// The median and the tail of a figure in one run.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Typical {
-    /// The number of measured values.
     pub count: u64,
-    /// The median of the values in the run, in ns.
     pub median_ns: u64,
-    /// The 99th percentile. `None` for fewer than [`Typical::TAIL`] values and in older models.
+    /// The 99th percentile of the values, in ns. `None` for fewer than [`Typical::TAIL`] values and
+    /// in older models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_ns: Option<u64>,
-    /// The number of independent values that the values are worth, because values close in time are
-    /// similar. 0 if too few values are known to estimate it.
+    /// The number of independent values that would carry the same information. It is lower than
+    /// `count` because values close in time are similar. 0 if there are too few values for an
+    /// estimate.
     pub effective: u64,
 }
 
 impl Typical {
-    /// The minimum number of values for which a 99th percentile is kept. With this many values, two lie beyond
-    /// the percentile.
+    /// The minimum number of values for which [`Typical::p99_ns`] is computed. With this many
+    /// values, two lie beyond the percentile.
     pub const TAIL: u64 = 200;
 }
 
@@ -419,12 +413,10 @@ fn read_assumed<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Assu
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Edge {
-    /// The id of the callback that publishes the items.
     pub from: String,
-    /// The id of the callback that takes the items.
     pub to: String,
-    /// The topic, `service/request` or `service/response`. For an edge into a sync vertex, the
-    /// topic of the subscription whose callback publishes the output.
+    /// The topic, `service/request` or `service/response`. If an edge leads into a sync vertex,
+    /// this is the topic of the subscription whose callback publishes the output.
     pub topic: String,
     /// The reason why onbeat assumes the edge. `None` if it followed the items.
     #[serde(
@@ -462,7 +454,8 @@ pub struct EdgeFigures {
     /// The number of items that were not taken because later ones filled the queue. `lost` does not
     /// include them.
     pub overwritten: u64,
-    /// The number of items that a synchroniser skipped in favour of others. They are not in `lost`.
+    /// The number of items that a synchroniser skipped because it joined others. `lost` does not
+    /// include them.
     #[serde(default)]
     pub unselected: u64,
 }
@@ -481,12 +474,13 @@ pub enum JunctionKind {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JunctionState {
-    /// The recorded data show the kind.
+    /// The recorded data show the kind of the junction.
     #[default]
     Decided,
-    /// The recorded data allow several readings. Edges and chains follow the first one.
+    /// The recorded data allow several readings of the junction. Edges and chains follow the first
+    /// reading.
     Ambiguous,
-    /// The user stated the kind with `--junction`.
+    /// The user stated the kind of the junction with `--junction`.
     Stated,
 }
 
@@ -496,8 +490,8 @@ pub enum JunctionState {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Matching {
-    /// The junction joins the item that the publishing callback took with the items that usually
-    /// accompany this item.
+    /// The junction joins the item that the publishing callback took with the items of the other
+    /// inputs that usually come with it.
     #[default]
     InTurn,
     /// The junction joins the items whose chains began closest together, like a synchroniser by
@@ -576,7 +570,7 @@ pub struct EndToEnd {
     /// The number of paths between the ends in the graph. `None` if the paths contain a loop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paths: Option<u64>,
-    /// The number of these paths that are chains of the model.
+    /// The number of paths between the two ends that are chains of the model.
     pub listed: u64,
     #[serde(flatten)]
     pub figures: EndToEndFigures,
@@ -619,7 +613,6 @@ impl EndToEndFigures {
 pub struct Chain {
     /// The id, which is the same in all runs: `chain-` and a short hash of the callbacks' ids.
     pub id: String,
-    /// The ids of the callbacks from source to sink.
     pub callbacks: Vec<String>,
     /// The topics between the callbacks, followed by the topic of the sink's output if it has one.
     pub topics: Vec<String>,

@@ -9,8 +9,8 @@ use std::fmt;
 pub struct StatedJunction {
     /// The full name of the node that waits, for example `/fusion`.
     pub node: String,
-    /// The topics of the awaited inputs. Empty means all inputs that can be awaited according to
-    /// the data.
+    /// The topics of the awaited inputs. An empty list stands for all inputs for which the node can
+    /// wait according to the recorded data.
     pub inputs: Vec<String>,
     /// The topic that the node publishes after its inputs.
     pub topic: String,

@@ -99,9 +99,9 @@ impl<'m> Way<'m> {
         }
     }
 
-    /// Returns the nodes and the output topic that distinguish this way from the others. Prefers a
-    /// single node. The list is empty if `others` is empty. Returns `None` if nothing distinguishes
-    /// this way.
+    /// Returns the nodes and the output topic that distinguish this chain from the chains `others`.
+    /// Prefers a single node. The list is empty if `others` is empty. Returns `None` if nothing
+    /// distinguishes this chain.
     fn distinction(&self, others: &[&Way<'m>]) -> Option<Vec<&'m str>> {
         if others.is_empty() {
             return Some(Vec::new());

@@ -13,7 +13,7 @@ use std::fmt::{self, Write};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Packed {
     Text(String),
-    /// The lowest value and the count of each bucket, as files of older versions have them.
+    /// The lowest value and the count of each bucket. Files of older versions have this form.
     Pairs(Vec<(u64, u64)>),
 }
 

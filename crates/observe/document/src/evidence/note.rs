@@ -20,14 +20,15 @@ pub enum Note<V = String, N = String> {
     #[serde(with = "no_subject")]
     ClockStep,
     Cut(String),
-    /// The end of the process interrupted an execution of this vertex.
+    /// The end of the process cut off an execution of this vertex.
     CutOff(V),
     Doubled(N),
     Foreign(N),
     /// Threads that run no callbacks and publish nothing used CPU time. The count is a time in ns.
     #[serde(with = "no_subject")]
     HelperTime,
-    /// The user excluded this topic from chains. The count is the number of items that were taken.
+    /// The user excluded this topic from chains. The count is the number of items that callbacks
+    /// took from it.
     Ignored(N),
     /// The user named this topic as an input, so chains begin with it.
     Input(N),
@@ -57,7 +58,7 @@ pub enum Note<V = String, N = String> {
     /// An execution of this vertex ended after an execution that took a later item of the same
     /// publisher.
     Reordered(V),
-    /// The topic of a ring buffer showed that this subscription reads it.
+    /// onbeat found from the topic of a ring buffer that this subscription reads the buffer.
     RingFound(V),
     /// The subscription is named after the ring buffer that it reads, because its topic is unknown.
     RingName(V),
@@ -66,7 +67,8 @@ pub enum Note<V = String, N = String> {
     /// Several goals of this vertex's action ran at the same time and shared its CPU time.
     Shared(V),
     Simulated(V),
-    /// The count is the number of items that were published for this subscription, which took none.
+    /// Items were published for this subscription, and it took none of them. The count is the
+    /// number of these items.
     Starved(V),
     /// The virtual machine's host took CPU time from observed threads. The count is a time in ns.
     #[serde(with = "no_subject")]
@@ -92,8 +94,8 @@ pub enum Note<V = String, N = String> {
     UnknownHandle,
     #[serde(with = "no_subject")]
     UnknownMachine,
-    /// One of several clients that waited for responses published under this name. It is unknown
-    /// which of them did.
+    /// One of several callbacks that waited for responses published under this name. onbeat cannot
+    /// know which callback it was.
     UnknownWaiter(N),
     Unscheduled(V),
     Unseen(V),
@@ -107,7 +109,7 @@ pub enum Note<V = String, N = String> {
 }
 
 impl Note {
-    /// Returns the subject of a note if one sentence can unite several notes of this kind about
+    /// Returns the subject of a note, if one sentence can unite several notes of its kind about
     /// different subjects. Otherwise returns `None`.
     pub fn subject(&self) -> Option<&str> {
         use Note::{Aborted, CallerGuess, CallerUnknown, Capped, CutOff, Foreign, Ignored};
@@ -132,7 +134,8 @@ impl Note {
 }
 
 impl<V, N> Note<V, N> {
-    /// Converts indices to ids and texts. Returns `None` if `vertex` gives no id.
+    /// Replaces the indices of vertices and names in a note by ids and texts. Returns `None` if
+    /// `vertex` gives no id.
     pub fn named(
         self,
         vertex: impl FnOnce(V) -> Option<String>,

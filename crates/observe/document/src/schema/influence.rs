@@ -20,14 +20,14 @@ pub enum ComponentKind {
     Others,
     /// A thread whose name was not recorded.
     Unnamed,
-    /// A component that the recording does not show.
+    /// The component is unknown, because the recording does not show it.
     Untold,
 }
 
 /// A component that made a callback wait.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Component {
-    /// The kind of the component: thread, kernel, host and so on.
     pub kind: ComponentKind,
     /// The full names of the nodes in the component's process, sorted. They are untrusted. Empty if
     /// the process has no known nodes.

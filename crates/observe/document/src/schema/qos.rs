@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Defines a QoS setting by rmw's numbers, which are the same in all distributions.
+/// Defines the enum of a QoS setting. Its values have rmw's numbers, which are the same in all ROS
+/// 2 distributions.
 macro_rules! policy {
     ($(#[$doc:meta])* $name:ident { $($(#[$value_doc:meta])* $value:ident = $code:literal $word:literal),* }) => {
         $(#[$doc])*
@@ -33,56 +34,44 @@ macro_rules! policy {
 
 policy! {
     /// The rule that decides which items are kept.
+    #[allow(missing_docs)] // the names say what they are
     History {
-        /// The middleware decides which items are kept.
         SystemDefault = 0 "system_default",
-        /// The latest items are kept, as many as the depth.
         KeepLast = 1 "keep_last",
-        /// All items are kept, whatever the depth.
         KeepAll = 2 "keep_all"
     }
 }
 
 policy! {
     /// The rule that decides whether items are sent again until they arrive.
+    #[allow(missing_docs)] // the names say what they are
     Reliability {
-        /// The middleware decides whether items are sent again.
         SystemDefault = 0 "system_default",
-        /// Items are sent again until they arrive.
         Reliable = 1 "reliable",
-        /// Items are sent once.
         BestEffort = 2 "best_effort",
-        /// The setting follows the setting of the other endpoint.
         BestAvailable = 4 "best_available"
     }
 }
 
 policy! {
     /// The rule that decides whether later subscriptions get earlier items.
+    #[allow(missing_docs)] // the names say what they are
     Durability {
-        /// The middleware decides whether later subscriptions get earlier items.
         SystemDefault = 0 "system_default",
-        /// Later subscriptions get the items that their publisher keeps.
         TransientLocal = 1 "transient_local",
-        /// Later subscriptions get no earlier items.
         Volatile = 2 "volatile",
-        /// The setting follows the setting of the other endpoint.
         BestAvailable = 4 "best_available"
     }
 }
 
 policy! {
     /// The rule that decides who reports that a publisher is alive.
+    #[allow(missing_docs)] // the names say what they are
     Liveliness {
-        /// The middleware decides who reports that a publisher is alive.
         SystemDefault = 0 "system_default",
-        /// The middleware reports that publishers are alive, for all publishers of a node.
         Automatic = 1 "automatic",
-        /// The application reports that publishers are alive, for each node.
         ManualByNode = 2 "manual_by_node",
-        /// The application reports that publishers are alive, for each publisher.
         ManualByTopic = 3 "manual_by_topic",
-        /// The setting follows the setting of the other endpoint.
         BestAvailable = 5 "best_available"
     }
 }
@@ -156,13 +145,13 @@ pub enum EndpointKind {
 }
 
 /// The publishers or the subscriptions of a node on a topic.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Endpoint {
     /// The full name of the node. It is untrusted.
     pub node: String,
     /// The name of the topic. It is untrusted.
     pub topic: String,
-    /// The direction of the endpoints: publishers or subscriptions.
     pub kind: EndpointKind,
     /// The different QoS settings, sorted. There are several if endpoints or runs differ.
     pub qos: Vec<Qos>,

@@ -109,8 +109,8 @@ impl Border {
         })
     }
 
-    /// Returns whether a process is within the limits. A process outside of the limits is counted once, if
-    /// `counts` returns true: the process then uses ROS 2.
+    /// Returns whether a process is within the limits. A process outside of the limits is counted
+    /// once if it uses ROS 2, which `counts` reports.
     pub(crate) fn admits(&mut self, pid: u32, counts: impl FnOnce() -> bool) -> bool {
         if !self.limits.is_any() {
             return true;
@@ -132,8 +132,8 @@ impl Border {
         !self.outside.is_empty() && self.outside.contains(&pid)
     }
 
-    /// Returns whether an event is left out because of the limits. An event that shows who has the CPU for which a
-    /// recorded thread waits is never left out.
+    /// Returns whether an event is left out because of the limits. Events that show which thread
+    /// has the CPU for which a recorded thread waits are always kept.
     pub(crate) fn leaves_out(&self, event: &Event) -> bool {
         let names_holder = matches!(
             event.kind,

@@ -52,8 +52,8 @@ pub enum Machine {
     Aarch64,
 }
 
-/// Finds the cheapest place for a probe in the entry block of the function with these `code` bytes. With
-/// `fast_nop` the kernel turns 5-byte nops into calls, so the search skips these nops.
+/// Finds the cheapest place for a probe in the entry block of the function whose bytes are `code`.
+/// With `fast_nop` the kernel turns 5-byte nops into calls, so the search skips these nops.
 pub fn place(machine: Machine, code: &[u8], fast_nop: bool) -> Place {
     match machine {
         Machine::X86_64 => place_x86(code, fast_nop),

@@ -18,8 +18,8 @@ pub struct MissingPrivilege {
     program: String,
 }
 
-/// The capabilities that a recorder may use at its start. Root also uses the last ones to start a command as
-/// the user behind sudo, and to give that user the trace.
+/// The capabilities that a recorder may use at its start. Root uses the last capabilities in the
+/// list to start a command as the user behind sudo, and to give that user the trace.
 pub const AT_START: &[Capability] = &[
     Capability::CAP_BPF,
     Capability::CAP_PERFMON,
@@ -54,8 +54,8 @@ const GUARD_NEEDS: [Capability; 1] = [Capability::CAP_KILL];
 
 const GRANT: &str = "cap_bpf,cap_perfmon,cap_sys_admin,cap_sys_ptrace,cap_dac_read_search,cap_kill";
 
-/// Runs `attempt` without CAP_SYS_ADMIN. For uprobes, kernels from 6.15 on require that capability, and so do
-/// older kernels that were patched likewise. For other kernels CAP_PERFMON is enough.
+/// Runs `attempt` without CAP_SYS_ADMIN. Kernels from 6.15 on, and older kernels with the same
+/// patch, require that capability for uprobes. For other kernels CAP_PERFMON is enough.
 pub fn without_admin<T>(attempt: impl FnOnce() -> T) -> T {
     onbeat_rights::without(&[Capability::CAP_SYS_ADMIN], attempt)
 }
@@ -87,7 +87,7 @@ pub fn use_permitted() -> Result<(), MissingPrivilege> {
 /// The work that the recorder still has to do. It decides which capabilities the recorder keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Needs {
-    /// The kernel requires CAP_SYS_ADMIN for uprobes.
+    /// The kernel requires CAP_SYS_ADMIN for uprobes, so the recorder keeps this capability.
     pub admin: bool,
     pub command: bool,
 }

@@ -15,8 +15,8 @@ const SUSPENDED_MAX: Duration = Duration::from_secs(30);
 /// The longest time that a process may be suspended while the recorder itself is stopped.
 const RECORDER_STOPPED_MAX: Duration = Duration::from_millis(900);
 
-/// A process that resumes suspended processes if the recorder ends without dropping this value, or leaves them
-/// suspended for too long.
+/// A guard process that resumes the processes which the recorder suspended, if the recorder is
+/// killed or leaves them suspended for too long.
 pub struct Guard {
     pid: libc::pid_t,
     _pipe: File,

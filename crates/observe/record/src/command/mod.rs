@@ -57,11 +57,13 @@ pub struct CommandLibrary {
 }
 
 pub enum Observed<'a> {
-    /// BPF programs observe the command. They may suspend its processes while probes are attached.
+    /// BPF programs observe the command. They may suspend its processes while onbeat attaches
+    /// probes.
     Suspended(&'a Suspended, Option<&'a CommandLibrary>),
     Preloaded {
         place: &'a Place,
-        /// The library also reads threads' CPU clocks at publications. Each reading costs a system call.
+        /// The preloaded library also reads threads' CPU clocks at publications. Each reading costs
+        /// a system call.
         clocks: bool,
     },
 }

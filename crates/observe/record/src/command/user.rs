@@ -151,10 +151,11 @@ fn set_groups(groups: &[libc::gid_t]) -> std::io::Result<()> {
     }
 }
 
-/// Returns the environment for programs of the user who called onbeat, or `None` if onbeat's own is right.
+/// Returns the environment for programs of the user who called onbeat, or `None` if onbeat's own
+/// environment is that user's environment already.
 ///
-/// Under sudo this is the environment with which sudo was started. With file capabilities it is onbeat's
-/// environment before the loader removed variables.
+/// Under sudo, the result is the environment with which sudo was started. With file capabilities it
+/// is onbeat's environment before the loader removed variables.
 pub fn environment() -> Option<Environment> {
     if invoking().is_some() {
         let sudo = sudo_process()?;
@@ -233,7 +234,7 @@ fn groups(name: &str, uid: u32, gid: u32) -> Vec<u32> {
     groups
 }
 
-/// Returns the id of the user with a login name, or `None` if no such user exists.
+/// Returns the id of the user with the login name `name`, or `None` if no such user exists.
 pub fn user_id(name: &str) -> Option<u32> {
     id_of(&CString::new(name).ok()?)
 }

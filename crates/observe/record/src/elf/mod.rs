@@ -42,7 +42,7 @@ pub enum Malformed {
     TooLarge(&'static str),
 }
 
-/// Bytes that a reader fetches in pieces, such as an open file or a slice of memory.
+/// A source of bytes that a reader reads in pieces, such as an open file or a slice of memory.
 pub trait Source {
     /// Returns the current number of bytes. The number may change at any time.
     fn size(&self) -> u64;
@@ -186,8 +186,8 @@ fn function_of(
     })
 }
 
-/// Returns whether a file has a section named `name`, or false if it is not an ELF file. Reads only
-/// a little of the file, so that many files can be searched.
+/// Returns whether a file has a section named `name`. Returns false if the file is not an ELF file.
+/// Reads only a small part of the file, so that many files can be searched.
 pub fn has_section(source: &(impl Source + ?Sized), name: &str) -> bool {
     Tables::read(source).is_ok_and(|tables| tables.has_section(source, name))
 }

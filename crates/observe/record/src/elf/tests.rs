@@ -222,7 +222,7 @@ fn parts_with_impossible_positions_or_sizes_are_refused() {
     assert_eq!(refused(&|i| i.symbol(1, u16::MAX, 0x1000, 16)), Ok(0));
 }
 
-/// Two million names all share the same 16 KiB. Reading each of them fully would mean reading 32 GiB.
+/// Two million names share the same 16 KiB. A reader that reads each name fully would read 32 GiB.
 #[test]
 fn reading_of_overlapping_names_is_limited() {
     let (names, symbols) = (1u64 << 14, 2_000_000u64);

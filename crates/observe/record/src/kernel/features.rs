@@ -21,7 +21,8 @@ pub struct Features {
     pub task_registers: bool,
     /// The tracepoint `sched_switch` passes the previous state (5.18).
     pub switch_state: bool,
-    /// The kernel can attach uprobes without perf events (6.12). Detaching many of them then waits only once.
+    /// The kernel can attach uprobes without perf events (6.12). The kernel then waits only once
+    /// when many uprobes are detached.
     pub uprobe_link: bool,
     /// The kernel replaces a probed 5-byte nop by a call, which makes a hit cheaper (6.18).
     pub fast_nop: bool,

@@ -26,8 +26,9 @@ pub fn is_refused(error: &str) -> bool {
     error.contains(CANNOT)
 }
 
-/// Adds the name of the file system to the error with which the kernel refused a probe, if the file system
-/// cannot have probes. The kernel then returns EIO, because it cannot read the file's pages by itself.
+/// Adds the name of the file system to the error with which the kernel refused a probe, if this
+/// file system does not allow probes. The kernel then returns only EIO, because it cannot read the
+/// file's pages by itself.
 pub fn explained(error: String, file: &File) -> String {
     if !error.contains(IO_ERROR) && !error.contains("os error 5)") {
         return error;

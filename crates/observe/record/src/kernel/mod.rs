@@ -123,8 +123,8 @@ pub struct Uprobe<'a> {
 pub struct UprobeLink(Option<Attachment>);
 
 impl UprobeLink {
-    /// Detaches many uprobes at once. This is faster than one after the other, because detaching is mostly
-    /// waiting.
+    /// Detaches many uprobes at once. This is faster than one after the other, because most of the
+    /// time is waiting for the kernel.
     pub fn detach(links: impl IntoIterator<Item = UprobeLink>) {
         let links = links.into_iter().filter_map(|mut link| link.0.take());
         shield::detach(links.collect());
@@ -216,16 +216,17 @@ impl Kernel {
         self.attach_tracepoint(EACH_THREAD)
     }
 
-    /// Records the scheduler events of all threads of the processes that were seen so far. `link` is a result
-    /// of [`Kernel::attach_threads`].
+    /// Records the scheduler events of all threads of the processes that the recorder has seen so
+    /// far. `link` is a result of [`Kernel::attach_threads`].
     pub fn observe_threads(&self, link: &Link) -> std::io::Result<()> {
         let error = |e: libbpf_rs::Error| std::io::Error::other(format!("{e:#}"));
         let mut threads = libbpf_rs::Iter::new(link).map_err(error)?;
         std::io::copy(&mut threads, &mut std::io::sink()).map(drop)
     }
 
-    /// Runs `work`, which attaches many uprobes, in one process that survives a SIGKILL of the recorder. The
-    /// cost of this protection then arises only once. Returns `None` if the work was interrupted.
+    /// Runs `work`, which attaches many uprobes, in one process that survives a SIGKILL of the
+    /// recorder. One such process for all uprobes costs less than one for each. Returns `None` if
+    /// the work was interrupted.
     pub fn attaching<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         shield::shielded(work)
     }

@@ -62,8 +62,6 @@ impl Ring {
         })
     }
 
-    /// Moves the available records to `out`, and waits up to `timeout` for the first. Returns early
-    /// on a signal. Returns true if more records may still wait.
     pub fn poll(&self, timeout: Duration, out: &mut Vec<Decoded>) -> bool {
         // An interrupted wait is not an error: the caller looks at its signals next.
         let _ = self.buffer.poll_raw(timeout);

@@ -104,8 +104,8 @@ pub fn detach(links: Vec<impl AsFd>) {
     }
 }
 
-/// Starts processes that hold the links until the returned end of a pipe is closed. Each process holds a
-/// share of the links and nothing else.
+/// Starts processes that keep the links open until the returned end of a pipe is closed. Each
+/// process has a part of the links and no other descriptor of this process.
 fn hold(links: &[impl AsFd]) -> std::io::Result<(File, Vec<libc::pid_t>)> {
     let (wait, go) = pipe()?;
     let (mut all_ready, ready) = pipe()?;

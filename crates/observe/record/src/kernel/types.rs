@@ -52,7 +52,6 @@ impl Types {
         self.0.is_some() || Path::new(KERNEL).exists()
     }
 
-    /// Returns a path by which libbpf can open the user's file, or `None` if the kernel's own types are used.
     pub(super) fn given(&self) -> Option<PathBuf> {
         let given = self.0.as_ref()?;
         Some(format!("/proc/self/fd/{}", given.copy.as_raw_fd()).into())

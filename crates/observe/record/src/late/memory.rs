@@ -8,7 +8,6 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 pub trait Memory {
-    /// Fills `buffer` with the bytes at `address`. Returns false if they cannot be read.
     fn read(&self, address: u64, buffer: &mut [u8]) -> bool;
 
     fn word(&self, address: u64) -> Option<u64> {

@@ -104,8 +104,8 @@ impl LateProcesses {
         self.processes.remove(&pid);
     }
 
-    /// Returns the processes whose memory should be searched now. With `last`, also returns the processes whose
-    /// search is planned for later.
+    /// Returns the processes whose memory should be searched now. If `last` is true, also returns
+    /// the processes whose search is planned for later.
     pub fn due(&self, last: bool) -> Vec<u32> {
         let now = Instant::now();
         let due = |p: &LateProcess| p.due.is_some_and(|at| last || at <= now);

@@ -38,8 +38,8 @@ struct ProcessProbes {
 #[derive(Default)]
 pub(super) struct Listeners {
     processes: HashMap<u32, ProcessProbes>,
-    /// The numbers of probes, by file and BPF program. All functions of a file share one number for each BPF
-    /// program.
+    /// The number of each probe, by file and BPF program. All functions of one file share one
+    /// number per BPF program.
     numbers: HashMap<((u64, u64), &'static str), u32>,
     files: HashMap<Option<u32>, HashSet<(u64, u64)>>,
 }

@@ -47,9 +47,9 @@ pub enum PlacementPolicy {
 
 pub struct Libraries {
     policy: PlacementPolicy,
-    /// The probed files, by device and inode, and the library that each file was probed as (`None`: a
-    /// program's own file). A user with namespaces can mount a file under another name. The file is then
-    /// probed once for each library that it is taken for.
+    /// The probed files, by device and inode, and the library that each file was probed as (`None`:
+    /// a program's own file). A user with namespaces can mount a file under another name. onbeat
+    /// then probes the file once for each library that the names stand for.
     done: HashSet<((u64, u64), Option<Library>)>,
     /// The ROS 2 distribution and the owner of each tracing library, by the file's device and inode.
     distributions: HashMap<(u64, u64), Tracing>,
@@ -130,8 +130,8 @@ impl<'a> Site<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Found {
     pub distribution: Option<Distribution>,
-    /// The name of the middleware library without `lib` and `.so`. In a process without ROS 2, the name of
-    /// the DDS library.
+    /// The name of the process's middleware library without `lib` and `.so`. In a process without
+    /// ROS 2, this is the name of the DDS library.
     pub rmw: Option<String>,
     pub plain_dds: bool,
     pub attached: usize,
@@ -426,8 +426,8 @@ impl Libraries {
         found
     }
 
-    /// Probes the ROS 2 libraries of a process. If the process keeps running, these files are more
-    /// urgent than all others.
+    /// Probes the ROS 2 libraries of a process. In a process that is not suspended, these files are
+    /// more urgent than its other files.
     pub fn visit_ros(&mut self, kernel: &Kernel, pid: u32) -> Found {
         self.budget.visit(Some(pid));
         let mapped = self.known(pid);

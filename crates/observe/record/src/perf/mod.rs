@@ -38,7 +38,7 @@ const BUFFER_BYTES_MIN: usize = 8 << 10;
 /// yet. Two looks are enough, unless the command starts threads all the time.
 const LOOKS: usize = 16;
 
-/// The context switches of all processes that this thread starts while this value lives.
+/// The context switches of all processes that this thread starts while this value exists.
 pub struct Switches {
     cpus: Vec<Cpu>,
     followed: Vec<File>,

@@ -99,7 +99,8 @@ fn let_others_read(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes a directory and ignores errors: a directory that stays is visible, and does no harm.
+/// Removes a directory and ignores errors. A directory that cannot be removed is visible to the
+/// user and does no harm.
 fn remove(directory: &Path) {
     let _ = fs::remove_dir_all(directory);
 }

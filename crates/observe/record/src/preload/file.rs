@@ -158,7 +158,8 @@ impl Ring {
     }
 }
 
-/// Passes the records in `bytes` to `each`. Returns the number of bytes passed, and whether they were valid.
+/// Passes the records in `bytes` to `each`, at most `left` of them. Returns the number of bytes
+/// passed, and whether they were valid.
 fn pass(bytes: &[u8], left: &mut usize, each: &mut dyn FnMut(&[u8])) -> (usize, bool) {
     let mut at = 0;
     while at < bytes.len() && *left > 0 {

@@ -16,8 +16,8 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 const CHECK_EVERY: Duration = Duration::from_millis(500);
-/// The largest number of messages that are read at a time. `REFUSED_MAX` limits the processes without rings
-/// that are kept.
+/// The largest number of messages of processes without rings that the recorder reads at a time.
+/// `REFUSED_MAX` limits how many of these processes it remembers.
 const MESSAGES_AT_ONCE: usize = 64;
 const REFUSED_MAX: usize = 1 << 12;
 
@@ -91,8 +91,8 @@ impl Rings {
 
     /// Passes at most `limit` new complete records to `each`. Returns true if more records may wait.
     ///
-    /// The order is ring by ring: in order within each thread, but not between threads. Never blocks. A
-    /// process can make this call expensive only by its own records.
+    /// The records of one thread are in order. The records of different threads are not. Never
+    /// blocks. A process can make this call expensive only by writing many records.
     pub fn poll(&mut self, limit: usize, each: &mut dyn FnMut(&[u8])) -> bool {
         self.find_new();
         self.receive();
@@ -303,7 +303,8 @@ fn without_rings(report: Report) -> String {
     }
 }
 
-/// Decodes the file name `refused.PID.ERROR`. A process that cannot make its file makes a file of this name.
+/// Decodes the file name `refused.PID.ERROR`. A process that cannot make the file for its rings
+/// makes a file with such a name instead.
 fn refusal_in_name(name: &OsStr) -> Option<(u32, String)> {
     let rest = name.to_str()?.strip_prefix("refused.")?;
     let (pid, error) = rest.split_once('.')?;

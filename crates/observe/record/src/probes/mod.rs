@@ -121,12 +121,13 @@ pub struct Probe {
     pub library: Library,
     /// The possible symbols of the function, best first.
     pub symbols: &'static [&'static str],
-    /// The probe goes to all `symbols` that exist. Otherwise it goes to the first one that exists.
+    /// If true, the probe goes to all `symbols` that exist. Otherwise it goes to the first of them
+    /// that exists.
     pub all: bool,
     /// The name of the BPF program at the function's entry.
     pub program: &'static str,
-    /// The name of the BPF program at the function's return. It reads a result that the function writes
-    /// through a pointer.
+    /// The name of the BPF program at the function's return. This program reads a result that the
+    /// function writes through a pointer.
     pub return_program: Option<&'static str>,
     /// The oldest distribution to which this row applies.
     pub since: Distribution,

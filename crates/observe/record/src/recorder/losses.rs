@@ -12,7 +12,8 @@ pub struct Loss {
 pub struct Losses(Vec<Vec<u64>>);
 
 impl Losses {
-    /// Takes new totals, indexed `[kind][cpu]`, and returns the totals that have grown since the last call.
+    /// Stores the new totals of lost events, indexed `[kind][cpu]`. Returns the totals that have
+    /// grown since the last call.
     pub fn update(&mut self, counts: Vec<Vec<u64>>) -> Vec<Loss> {
         let mut losses = Vec::new();
         for (kind, cpus) in counts.iter().enumerate() {

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The place of the trace, and its division into files and blocks.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone)]
 pub struct FileOptions {
-    /// The trace directory, which must not exist yet.
+    /// The trace directory. It must not exist yet.
     pub output: PathBuf,
     /// The size in bytes above which a new segment file begins.
     pub segment_bytes: u64,
@@ -82,9 +83,9 @@ impl RecordOptions {
 }
 
 /// The mechanism by which the recorder observes calls of ROS 2.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Way {
-    /// BPF programs in the kernel.
     #[default]
     Bpf,
     /// A library that the command's processes load. It needs no privileges.

@@ -29,8 +29,8 @@ impl Unloaded {
         self.undecided.remove(&pid);
     }
 
-    /// Checks `command` and its descendants. A process without the library at two checks counts as one that
-    /// never loads it.
+    /// Checks `command` and its descendants. A process that lacks the library at two checks counts
+    /// as a process that never loads it.
     pub fn check_tree(&mut self, command: u32) {
         for pid in onbeat_proc::tree(command) {
             if self.loaded.contains(&pid) || self.without_library.contains_key(&pid) {

@@ -162,12 +162,14 @@ impl Args {
         }
     }
 
-    /// Reports whether violations decide the exit code. A service that was stopped has not failed.
+    /// Reports whether violations decide the exit code. A service that the user stops has not
+    /// failed.
     pub fn is_test(&self) -> bool {
         self.trace.is_some() || self.duration.is_some() || !self.command.is_empty()
     }
 
-    /// Reports a contradiction that clap cannot find.
+    /// Checks the options for contradictions that clap cannot find. Returns the first one as an
+    /// error.
     pub fn check(&self) -> Result<(), CliError> {
         const HOUR: Duration = Duration::from_secs(3600);
         let usage = |text: &str| Err(CliError::Usage(text.into()));

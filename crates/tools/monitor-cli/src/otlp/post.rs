@@ -6,16 +6,16 @@ use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-/// The greatest size of an answer, in bytes. The rest is not read.
+/// The largest part of a collector's answer that is read, in bytes.
 const ANSWER_MAX: usize = 64 << 10;
 
-/// The greatest length of a collector's own words in a line of the journal, in characters.
+/// The greatest length of a collector's error text in a line of the journal, in characters.
 const WORDS_MAX: usize = 200;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     pub why: String,
-    /// The pause for which the collector asks.
+    /// The pause that the collector requested before the next message, if it requested one.
     pub retry_after: Option<Duration>,
 }
 
@@ -114,7 +114,8 @@ fn receive(stream: &mut TcpStream, deadline: &Deadline) -> io::Result<Result<(),
     }
 }
 
-/// Judges an answer. Returns `None` if more bytes are needed. With `is_whole`, no bytes follow.
+/// Judges a collector's HTTP answer. Returns `None` if the answer is not complete yet. With
+/// `is_whole`, the connection is closed, so `answer` has all bytes.
 fn judge(answer: &[u8], is_whole: bool) -> Option<Result<(), Failure>> {
     let nonsense = || Some(Err(Failure::new("the answer is not HTTP")));
     let Some(end) = answer.windows(4).position(|w| w == b"\r\n\r\n") else {
@@ -157,7 +158,8 @@ fn judge(answer: &[u8], is_whole: bool) -> Option<Result<(), Failure>> {
     Some(taken(&body))
 }
 
-/// Joins the chunks of a body. Returns `None` if the last chunk is missing or a length is wrong.
+/// Joins the chunks of an HTTP body in chunked encoding. Returns `None` if the last chunk is
+/// missing or a length is wrong.
 fn unchunked(mut bytes: &[u8]) -> Option<Vec<u8>> {
     let mut body = Vec::new();
     loop {
@@ -190,7 +192,8 @@ fn refused(code: u16, retry_after: Option<&str>) -> Failure {
     }
 }
 
-/// Judges the body of an answer that reports success.
+/// Judges the body of an answer whose HTTP status is success. The collector may still have rejected
+/// some figures.
 fn taken(body: &[u8]) -> Result<(), Failure> {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Ok(());

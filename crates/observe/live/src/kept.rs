@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 use std::hash::Hash;
 
-/// Entries by key, each with the time at which it was last seen.
+/// A map of a limited number of entries. Each has the time at which it was last seen.
 #[derive(Debug, Clone)]
 pub(crate) struct Kept<K, V> {
     entries: FxHashMap<K, (u64, V)>,
@@ -62,13 +62,12 @@ impl<K: Eq + Hash + Copy, V> Kept<K, V> {
         self.forgotten += (before - self.entries.len()) as u64;
     }
 
-    /// Removes the entries that `keep` rejects, because the synthesis uses their keys for other
-    /// things from now on.
+    /// Removes the entries whose keys `keep` rejects, because the synthesis gives these keys to
+    /// other objects from now on.
     pub(crate) fn retain(&mut self, keep: impl Fn(&K) -> bool) {
         self.entries.retain(|key, _| keep(key));
     }
 
-    /// Returns the number of entries.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }

@@ -55,9 +55,9 @@ impl Structure {
         self.paths.contains(&path)
     }
 
-    /// Takes callbacks and chains from a model of `synth`. `paths` are the paths on which
-    /// executions have ended. Each has its number, whether it is a part of a chain (a cut), and its
-    /// steps.
+    /// Reads callbacks and chains from a model of `synth`. `paths` are the paths on which
+    /// executions have ended: the number of each path, whether it is a part of a chain (a cut), and
+    /// its steps.
     pub(crate) fn read<'a>(
         &mut self,
         synth: &Synth,
@@ -114,8 +114,8 @@ impl Structure {
     }
 }
 
-/// Returns for each step of a path the callback of the chain to which its time counts. A
-/// synchroniser that is not in the chain counts to the callback before it.
+/// Returns, for each step of a path, the callback of the chain to which the step's time is added.
+/// The time of a synchroniser that is not in the chain is added to the callback before it.
 pub(crate) fn places(
     steps: &[ChainStep],
     callbacks: &[String],

@@ -52,9 +52,9 @@ fn pause(from_ns: u64, to_ns: u64) -> impl Iterator<Item = Event> {
         .map(|minute| nothing(minute * 60 * SECOND_NS))
 }
 
-/// Returns the events of [`system`], in which node /a begins again every two hours, each time with another
-/// name. Nodes /b and /c last. Each /a has its own process, and the processes have `ids` different ids. If
-/// `ids` is 0, one lasting process makes each /a and destroys it.
+/// Returns the events of [`system`] in which node /a begins again every two hours, each time with
+/// another name. Nodes /b and /c exist all the time. Each /a has its own process, and these
+/// processes have `ids` different ids. If `ids` is 0, one process creates and destroys each /a.
 fn short_lived(rounds: &[Round], kind: u8, generations: u32, ids: u32) -> Vec<Event> {
     let one = system(rounds, kind);
     let mut all = Vec::new();
@@ -103,8 +103,9 @@ fn short_lived(rounds: &[Round], kind: u8, generations: u32, ids: u32) -> Vec<Ev
     all
 }
 
-/// Compares `some`, from a live model that forgets, with `all`, from one that does not. All callbacks of
-/// the nodes for which `lives` returns true must be in `some`, with the same figures, edges and chains.
+/// Compares `some`, the model of a live model that forgets, with `all`, the model of one that does
+/// not forget. All callbacks of the nodes for which `lives` returns true must be in `some`, with
+/// the same figures, edges and chains.
 fn compare(some: &Model, all: &Model, lives: impl Fn(&str) -> bool) -> Result<(), TestCaseError> {
     let callbacks = all.callbacks.iter().filter(|c| lives(&c.node));
     let living: Vec<_> = callbacks.collect();
@@ -257,7 +258,7 @@ fn a_lasting_system_keeps_its_figures_while_copies_of_it_come_and_go() {
     assert_eq!(some_model.callbacks.len() * 4, all_model.callbacks.len());
 }
 
-/// Returns the events of a node of process 1000 that lives for 30 ms, and whose timer runs once.
+/// Returns the events of a node of process 1000 that exists for 30 ms, and whose timer runs once.
 fn brief(name: &str, start_ns: u64) -> Vec<Event> {
     let rounds = [Round {
         run: [1; 4],

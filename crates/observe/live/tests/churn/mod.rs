@@ -69,8 +69,8 @@ impl Recorded {
             .chain(pids.iter().map(move |pid| exit(pid, *pid)))
     }
 
-    /// Returns the events of the system in its own processes, from `start_ns` on. No process exits. Unless
-    /// `is_first` is set, the events that create nodes and endpoints are left out.
+    /// Returns the events of the system in its own processes, from `start_ns` on. No process exits.
+    /// The events that create nodes and endpoints are included only if `is_first` is set.
     pub fn lasting(&self, start_ns: u64, is_first: bool) -> impl Iterator<Item = Event> + '_ {
         let lasts =
             move |e: &&Event| e.kind != EventKind::Exit && (is_first || !table::is_state(&e.kind));

@@ -19,10 +19,11 @@ pub struct Stamp {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Origin {
-    /// The cycle in which the execution with this start time began. The cycle's number is computed
-    /// at each use, because it changes with the schedule's origin.
+    /// The item's execution has begun at this time, and this gives the cycle. The cycle's number is
+    /// computed at each use, because it changes with the schedule's origin.
     Born(u64),
-    /// The cycle that lies this number of cycles before the one that the arrival suggests.
+    /// The item's cycle lies this number of cycles before the cycle that the item's arrival
+    /// suggests.
     Arrival(i64),
 }
 
@@ -108,7 +109,7 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Returns the item that leaves next under this schedule. Real-time safe: one step per waiting
+    /// Returns the item that leaves next under `schedule`. Real-time safe: one step per waiting
     /// item.
     pub fn next(&self, schedule: &SlotSchedule, now_ns: i64) -> Option<Next> {
         let due = |(place, waiting): (usize, &Waiting<T>)| {

@@ -240,9 +240,9 @@ impl SlotSchedule {
         }
     }
 
-    /// Returns the last slot of the execution, if the item arrived before this slot's end and the
-    /// slot is nearer than `next`. The sender did not run in that slot. The item then leaves at
-    /// once: this is better than a cycle later, and delays no other item.
+    /// Returns the last slot of the execution, if the item arrived before the end of this slot and
+    /// the slot is nearer than `next`: the sender then overslept it. The item leaves at once, which
+    /// is better than a cycle later and delays no other item.
     fn overslept(
         &self,
         cycle: i64,

@@ -23,7 +23,7 @@ pub struct Sequence {
     steady: u32,
     late: u32,
     usual_ns: i64,
-    /// The average distance of arrivals from `usual_ns`, in ns.
+    /// The average difference between the arrivals of items and `usual_ns`, in ns.
     off_ns: i64,
 }
 
@@ -43,8 +43,8 @@ impl Sequence {
         cycle
     }
 
-    /// Learns from an item whose execution is known, and which arrived `after_ns` after its
-    /// release. Real-time safe.
+    /// Updates the usual time from release to arrival with an item whose execution is known. The
+    /// item arrived `after_ns` after its release. Real-time safe.
     pub fn note_known(&mut self, cycle: i64, after_ns: i64) {
         // A late item, or a second one of a cycle, does not show when the next is due.
         if self.last.is_some_and(|last| cycle <= last) {

@@ -66,7 +66,7 @@ fn directory(name: &str) -> PathBuf {
     dir
 }
 
-/// The owner of a table of slots: writes a heartbeat while `beats` is set.
+/// The owner of a table of slots. It writes a heartbeat while `beats` is set.
 struct Owner {
     dir: PathBuf,
     page: Arc<PageWriter>,
@@ -246,7 +246,8 @@ fn held(numbers: std::ops::Range<u64>) -> Vec<(u64, char)> {
     numbers.map(|number| (number, 'h')).collect()
 }
 
-/// Runs a program that holds three messages until something happens, and returns what it sent.
+/// Runs a program that publishes three messages, which are held, and then executes `commands`.
+/// Returns the messages that were sent.
 fn after(commands: &[&str], results: &[i32]) -> Vec<(u64, char)> {
     let owner = Owner::new(500 * MS, NEVER);
     let mut program = Program::start(&owner);
@@ -339,8 +340,8 @@ fn messages_leave_in_their_slots_and_reports_say_so() {
     );
 }
 
-/// Publishes a message each time that the program has passed `at` in a cycle, and returns the
-/// reports about the messages.
+/// Publishes a message in each of six cycles, 20 ms after the release and so after its slot.
+/// Returns the messages that were sent, and the reports about them.
 fn publish_late(overshoot: Overshoot, settles: bool) -> (Vec<(u64, char)>, Vec<Record>) {
     const COUNT: usize = 6;
     let cycle = 60 * MS;
@@ -453,7 +454,8 @@ fn the_latest_message_of_a_throttled_input_leaves_once_per_cycle() {
     }
 }
 
-/// Disturbs the owner of the table until the program has ended.
+/// Disturbs the owner of the table at random until the program has ended: stops and starts its
+/// heartbeat, ends and resumes shaping, moves the origin, and closes the pipe for reports.
 fn disturb(owner: &mut Owner, child: &mut Child, mut seed: u64) {
     let mut random = move |below: u64| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

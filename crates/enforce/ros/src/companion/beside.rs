@@ -12,12 +12,12 @@ use std::time::Duration;
 /// The application's process beside which a companion runs.
 #[derive(Debug)]
 pub struct Beside {
-    /// The id that the process has for this process.
+    /// The process's id in the PID namespace of this process.
     pub pid: u32,
     /// The user of the process. The companion runs as this user, because it loads libraries that the
     /// process names.
     pub user: User,
-    /// The namespaces of the process that are not those of this process.
+    /// The kinds of namespaces that the process does not share with this process.
     pub container: Vec<Namespace>,
     process: OwnedFd,
 }
@@ -43,7 +43,7 @@ impl Beside {
         may_run_as(self.pid) == Some(self.user) && !self.has_ended(Duration::ZERO)
     }
 
-    /// Reports whether the process has ended, or ends within this time.
+    /// Reports whether the process has ended, or ends within the time `within` from now.
     pub fn has_ended(&self, within: Duration) -> bool {
         let within = Timespec::try_from(within).ok();
         let mut ask = [PollFd::new(&self.process, PollFlags::IN)];

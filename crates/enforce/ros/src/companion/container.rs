@@ -22,8 +22,8 @@ use std::process::{ChildStdin, Command};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// The libraries that belong to the C library or the compiler. In a container, the companion uses the
-/// container's own.
+/// The libraries that belong to the C library or the compiler. In a container, the companion uses
+/// the container's copies.
 const OF_EVERY_SYSTEM: [&str; 8] = [
     "libc.so",
     "libm.so",
@@ -58,8 +58,8 @@ impl Program {
         })
     }
 
-    /// Returns a path to the program that is valid in every process that inherits the program's
-    /// descriptor.
+    /// Returns a path to the companion's program. It is valid in every process that inherits the
+    /// descriptor of the program.
     pub(super) fn path(&self) -> String {
         path(&self.program)
     }

@@ -12,7 +12,7 @@ use std::process::{ChildStderr, ExitStatus};
 pub struct Process {
     pid: Pid,
     status: Option<ExitStatus>,
-    /// The end of what it has written to its standard error.
+    /// The end of the text that the process has written to its standard error.
     pub said: StderrTail,
 }
 

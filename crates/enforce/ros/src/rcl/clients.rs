@@ -30,7 +30,7 @@ impl Drop for Shared {
 /// The reason why a request was not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unsent {
-    /// The middleware cannot read the event, or the event has no request.
+    /// The service event is damaged for the middleware, or has no request.
     Damaged,
     /// The middleware refused the request with this code of rcl. The caller may try again.
     Refused(i32),
@@ -158,9 +158,9 @@ impl Responses {
 }
 
 impl Node {
-    /// Creates a client of each service, which has a name and a type (`package/srv/Name`), and the other end,
-    /// which takes their responses in the same order. The clients keep requests until the server has received
-    /// them.
+    /// Creates a client for each service, given by its name and type (`package/srv/Name`). Also
+    /// returns a [`Responses`] that takes the responses to the clients in the same order. The
+    /// clients keep requests until the server has received them.
     ///
     /// # Errors
     /// Fails if ROS 2 does not have a type with service introspection, or if rcl fails.

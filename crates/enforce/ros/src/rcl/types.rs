@@ -30,7 +30,7 @@ pub(super) struct Maker {
     destroy: unsafe extern "C" fn(*mut c_void),
 }
 
-/// A message in the form of C, with its default values.
+/// A message as a C struct, with its default values.
 pub(super) struct Message {
     pub(super) at: *mut c_void,
     maker: Maker,
@@ -111,7 +111,8 @@ impl Rcl {
         })
     }
 
-    /// Loads the library of a type, and looks up symbols in it. `look` gets the type's name in symbols.
+    /// Loads the library of a type, and looks up symbols in it. Calls `look` with the type's name
+    /// in the form that symbols contain.
     fn find<T>(
         &self,
         name: &str,

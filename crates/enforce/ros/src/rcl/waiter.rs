@@ -43,8 +43,8 @@ impl Waiter {
         })
     }
 
-    /// Waits for at most `at_most_ns` until an entity of the set is ready. Returns false if none is. `add` adds
-    /// the entities to the cleared set. Errors say that onbeat was `doing` this.
+    /// Waits for at most `at_most_ns` until an entity of the set is ready. Returns false if none
+    /// is. `add` adds the entities to the cleared set. `doing` names the work for error messages.
     ///
     /// # Safety
     /// `add` must add entities that are initialised, do not move and exist during the call.

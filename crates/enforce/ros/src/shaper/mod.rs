@@ -46,8 +46,8 @@ const SEARCH_TICK_NS: u64 = 20_000_000;
 pub enum Ended {
     /// A signal asked the shaper to end, and it has passed on all items.
     Asked,
-    /// Nobody needs the shaper: all held topics lost their publishers, and the owner is dead or has
-    /// stopped shaping.
+    /// No process needs the shaper any more: all held topics lost their publishers, and the owner
+    /// is dead or has stopped shaping.
     Orphaned,
 }
 

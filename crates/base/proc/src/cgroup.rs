@@ -114,7 +114,8 @@ impl Mount {
             })
             .ok_or_else(|| io::Error::other("the thread has no cgroup in this hierarchy"))?;
         let path = path.strip_suffix(" (deleted)").unwrap_or(path);
-        let outside = || io::Error::other(format!("its cgroup {path:?} is not mounted here"));
+        let outside =
+            || io::Error::other(format!("the thread's cgroup {path:?} is not mounted here"));
         let inside = Path::new(path)
             .strip_prefix(&self.root)
             .map_err(|_| outside())?;

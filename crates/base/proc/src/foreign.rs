@@ -174,7 +174,7 @@ impl Mounts {
 }
 
 const SERVED: &str =
-    "a program serves its file system (FUSE). Copy the file to another file system.";
+    "a program (FUSE) serves the file system of the file. Copy the file to another file system.";
 
 fn is_served(kind: &str) -> bool {
     let kind = kind.split('.').next().unwrap_or(kind);

@@ -66,7 +66,7 @@ impl LineageTable {
         }
         NonNull::new(address.cast())
             .map(LineageTable)
-            .ok_or_else(|| io::Error::other("the kernel mapped it at address 0"))
+            .ok_or_else(|| io::Error::other("the kernel mapped the table of lineage at address 0"))
     }
 
     /// Returns the time (CLOCK_MONOTONIC, ns) at which the execution that published an item began.

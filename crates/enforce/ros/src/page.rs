@@ -95,7 +95,7 @@ impl Map {
             return Err(io::Error::last_os_error());
         }
         Ok(Map(NonNull::new(address.cast()).ok_or_else(|| {
-            io::Error::other("the kernel mapped it at address 0")
+            io::Error::other("the kernel mapped the page at address 0")
         })?))
     }
 

@@ -112,7 +112,7 @@ pub struct ChainRow {
     pub lost: PerSpan<u64>,
     /// The largest latency that the requirements allow, or `None` if they set no limit.
     pub deadline_ns: Option<u64>,
-    /// The number of executions that missed the deadline. `None` if there is no deadline.
+    /// The number of executions that missed the deadline. `None` without a deadline.
     pub late: Option<PerSpan<u64>>,
     /// The largest latency of each of the last 60 seconds, oldest first. `None` marks a second
     /// without an execution.

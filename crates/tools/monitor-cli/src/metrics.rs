@@ -167,7 +167,7 @@ pub fn families(figures: &Figures<'_>) -> Vec<Family> {
         ),
         (
             "onbeat_values_left_out",
-            "Values that found no room because too many names exist.",
+            "Values that were not counted because too many names exist.",
             view.left_out,
         ),
     ] {
@@ -199,7 +199,7 @@ fn requirements(all: &mut Collector, findings: &[Finding]) {
         ),
         (
             "onbeat_requirement_passed",
-            "1 if the requirement holds in the window, with the confidence that is asked for.",
+            "1 if the requirement holds in the window, with the requested confidence.",
             Verdict::Passed,
         ),
     ] {
@@ -227,7 +227,7 @@ fn incidents(all: &mut Collector, counters: &Counters) {
     all.begin(
         "onbeat_late_executions",
         Kind::Counter,
-        "Executions of chains beyond their deadlines.",
+        "Executions of chains that missed their deadlines.",
     );
     all.count(&[], counters.late);
     all.begin(
@@ -260,7 +260,7 @@ fn incidents(all: &mut Collector, counters: &Counters) {
     all.begin(
         "onbeat_otlp_exports",
         Kind::Counter,
-        "Messages to the OTLP collector. A replaced one was not sent, because a newer one was ready.",
+        "Messages to the OTLP collector. A replaced message was not sent, because the next message was ready before.",
     );
     all.count(&[("result", "sent")], counters.otlp.sent);
     all.count(&[("result", "failed")], counters.otlp.failed);
@@ -317,7 +317,7 @@ fn callbacks(all: &mut Collector, figures: &Figures<'_>) {
         ),
         (
             "onbeat_callback_response_seconds",
-            "Time from when an execution could run to its end: quantiles in the window, count and sum since the start.",
+            "Time from the instant at which an execution could run until its end: quantiles in the window, count and sum since the start.",
         ),
     ] {
         all.begin(name, Kind::Summary, help);
@@ -350,7 +350,7 @@ fn topics(all: &mut Collector, view: &View) {
         ),
         (
             "onbeat_topic_overwritten_items",
-            "Items that later ones pushed out of a queue.",
+            "Items that were not taken because later items took their places in a queue.",
         ),
     ] {
         all.begin(name, Kind::Counter, help);

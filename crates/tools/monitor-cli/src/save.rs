@@ -104,9 +104,9 @@ pub fn save(store: &Store, order: &Order) -> Result<(Saved, Known), String> {
         fs::write(part.join(FIGURES), figures).map_err(|e| e.to_string())?;
         Ok(known)
     })?;
-    let removed = store
-        .make_room(&name)
-        .map_err(|e| format!("it was saved, but older ones cannot be removed: {e}"))?;
+    let removed = store.make_room(&name).map_err(|e| {
+        format!("its files are complete, and the removal of older incidents failed: {e}")
+    })?;
     let saved = Saved {
         incident: order.incident.clone(),
         name,

@@ -139,7 +139,9 @@ impl Store {
                 return Ok(name);
             }
         }
-        Err(io::Error::other("too many incidents have this time"))
+        Err(io::Error::other(
+            "too many saved incidents have this time of begin",
+        ))
     }
 
     /// Replaces a file of a saved incident. Does nothing if the incident was removed.

@@ -55,7 +55,7 @@ impl Packed {
                 let entries = text.split_ascii_whitespace().map(|text| {
                     entry(text).ok_or_else(|| {
                         let entry: String = text.chars().take(30).collect();
-                        format!("distribution has no bucket '{entry}'")
+                        format!("a distribution cannot have the bucket '{entry}'")
                     })
                 });
                 entries.collect()

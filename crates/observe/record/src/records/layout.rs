@@ -123,7 +123,7 @@ impl Table {
     }
 
     /// Places the fields of a record, small ones first. Small fields fill the two bytes behind the
-    /// head, so that there are no gaps.
+    /// head, so that no gaps arise.
     fn place(&self, record: &mut Record) -> Result<(), String> {
         let alignment = |f: &Field| self.size_and_alignment(&f.ty).map_or(0, |(_, a)| a);
         // Texts need no alignment, so they follow the numbers.

@@ -228,7 +228,10 @@ impl Source for OfBoard {
         let age = board.judged.map_or(Duration::ZERO, |at| at.elapsed());
         let old = match (board.has_ended, age >= STALE_AFTER) {
             (true, _) => Some("onbeat monitor has ended".into()),
-            (false, true) => Some(format!("nothing was judged for {} s", age.as_secs())),
+            (false, true) => Some(format!(
+                "the requirements were not judged for {} s",
+                age.as_secs()
+            )),
             (false, false) => None,
         };
         let mut page = board.pages.next();

@@ -64,7 +64,7 @@ pub fn post(endpoint: &Endpoint, body: &[u8], patience: Duration) -> Result<(), 
 
 fn said(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => "it took too long".into(),
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => "the collector was too slow".into(),
         _ => error.to_string(),
     }
 }
@@ -199,7 +199,7 @@ fn taken(body: &[u8]) -> Result<(), Failure> {
         return Ok(());
     }
     let Ok(serde_json::Value::Object(answer)) = serde_json::from_slice(body) else {
-        return Err(Failure::new("its answer is not one of OTLP"));
+        return Err(Failure::new("its answer does not follow OTLP"));
     };
     let partial = answer.get("partialSuccess");
     let rejected = partial.and_then(|p| p.get("rejectedDataPoints"));
@@ -259,12 +259,12 @@ mod tests {
     #[test]
     fn every_other_answer_is_a_failure_that_says_why() {
         for (answer, why) in [
-            (&b""[..], "no answer: it took too long"),
+            (&b""[..], "no answer: the collector was too slow"),
             (b"SSH-2.0-x\r\n", "the answer is not HTTP"),
             (b"HTTP/1.1 2OO OK\r\n\r\n", "the answer is not HTTP"),
-            (b"HTTP/1.1 200 OK\r\nContent-Le", "no answer: it took too long"),
-            (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{}", "no answer: it took too long"),
-            (b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>", "its answer is not one of OTLP"),
+            (b"HTTP/1.1 200 OK\r\nContent-Le", "no answer: the collector was too slow"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{}", "no answer: the collector was too slow"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>", "its answer does not follow OTLP"),
             (b"HTTP/1.1 302 Found\r\nLocation: /\r\n\r\n", "it answers 302, a redirection. Name the collector's own address"),
             (b"HTTP/1.1 404 x\r\n\r\n", "it answers 404. Add the path, which often is /v1/metrics"),
             (b"HTTP/1.1 500 x\r\nRetry-After: 9\r\n\r\n", "it answers 500"),
@@ -285,7 +285,10 @@ mod tests {
             .unwrap();
         let much = vec![b' '; 32 << 20];
         let failure = post(&endpoint, &much, PATIENCE).unwrap_err();
-        assert_eq!(failure, Failure::new("cannot send: it took too long"));
+        assert_eq!(
+            failure,
+            Failure::new("cannot send: the collector was too slow")
+        );
         drop(listener);
         let failure = post(&endpoint, b"{}", PATIENCE).unwrap_err();
         assert!(failure.why.starts_with("no connection: "), "{failure:?}");

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_read_line_by_line() {
+    fn the_ids_in_a_cgroup_file_are_read_line_by_line() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("ids");
         fs::write(&file, "1\n 22 \nx\n\n3").unwrap();

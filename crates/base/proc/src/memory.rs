@@ -94,7 +94,7 @@ garbage";
     }
 
     #[test]
-    fn only_pages_in_memory_are_listed() {
+    fn only_heap_pages_in_memory_are_listed() {
         // Only one page of this large allocation is touched.
         let mut large = Vec::<u8>::with_capacity(64 << 20);
         large.push(1);

@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_own_process_is_found() {
+    fn the_own_process_and_its_facts_are_found() {
         let own = std::process::id();
         assert!(processes().contains(&own));
         assert!(threads(own).contains(&own));

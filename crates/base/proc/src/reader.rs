@@ -339,7 +339,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_and_files_are_read_through_the_child() {
+    fn memory_and_files_of_a_process_are_read_through_the_child_process() {
         let mut reader = Reader::new(Duration::from_secs(60));
         let (own, text) = (std::process::id(), b"some bytes".to_vec());
         let mut read = vec![0; text.len()];

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_item_shifts_only_a_few_others() {
+    fn a_lost_item_shifts_the_cycles_of_only_a_few_later_items() {
         // Item 10 never comes. The next few count as items of the previous execution, later ones do
         // not.
         let arrivals: Vec<i64> = (11..31).map(|n| n * 100 + 45).collect();

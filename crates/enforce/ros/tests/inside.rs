@@ -259,7 +259,7 @@ fn after(commands: &[&str], results: &[i32]) -> Vec<(u64, char)> {
 }
 
 #[test]
-fn held_messages_leave_before_whatever_cannot_wait() {
+fn held_messages_leave_before_messages_and_calls_that_cannot_be_held() {
     let then = |more: &[(u64, char)]| [&held(0..3)[..], more].concat();
     assert_eq!(after(&["large"], &[0]), then(&[(3, 'd')]));
     assert_eq!(after(&["loaned"], &[0]), then(&[(3, 'l')]));
@@ -288,7 +288,7 @@ fn a_forked_child_sends_its_own_messages_at_once_and_no_others() {
 }
 
 #[test]
-fn held_messages_leave_when_their_owner_falls_silent_or_asks() {
+fn held_messages_leave_when_the_owner_is_silent_or_requests_it() {
     let owner = Owner::new(150 * MS, NEVER);
     let mut program = Program::start(&owner);
     program.all(&["publish"; 3]);

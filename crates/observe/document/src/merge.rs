@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn merging_adds_notes_and_refuses_a_run_twice() {
+    fn merging_adds_up_notes_and_refuses_a_run_that_is_already_merged() {
         let mut first = run("r1");
         first.note(Note::UnknownHandle, 2);
         let mut all = merger(first);

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_not_seen_for_long_are_forgotten_and_those_beyond_the_limit_left_out() {
+    fn entries_not_seen_for_long_are_forgotten_and_entries_beyond_the_limit_are_left_out() {
         let mut kept: Kept<u32, u64> = Kept::new(2);
         for (key, time) in [(1, 10), (2, 20), (3, 30), (1, 40)] {
             if let Some(sum) = kept.at(key, time, || 0) {

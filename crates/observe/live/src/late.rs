@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn few_executions_of_a_fast_chain_are_chosen_and_not_in_step_with_it() {
+    fn few_executions_of_a_fast_chain_are_chosen_at_irregular_times() {
         let mut causes = Causes::default();
         let chosen = |causes: &mut Causes, tick: u64| {
             let latency_ns = if causes.limit_ns.is_some() { 20 } else { 5 };

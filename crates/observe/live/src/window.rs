@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stretch_of_time_counts_in_each_span_only_as_far_as_it_lies_there() {
+    fn each_span_counts_only_its_own_part_of_a_stretch_of_time() {
         let mut windows = Windows::default();
         // Five hours pass without an event.
         windows.add_span(SECOND_NS / 2, 18_000 * SECOND_NS + SECOND_NS / 4);

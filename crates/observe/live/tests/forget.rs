@@ -203,7 +203,7 @@ proptest! {
     }
 
     #[test]
-    fn random_events_cause_no_panic_while_all_that_ended_is_forgotten_at_once(
+    fn random_events_cause_no_panic_while_ended_nodes_are_forgotten_at_once(
         events in prop::collection::vec(any_event(), 1..400),
         part in 1usize..20,
     ) {
@@ -302,7 +302,7 @@ fn brief(name: &str, start_ns: u64) -> Vec<Event> {
 }
 
 #[test]
-fn what_is_kept_is_flat_while_a_process_makes_and_destroys_nodes() {
+fn the_number_of_stored_entities_stays_flat_while_a_process_makes_and_destroys_nodes() {
     let mut live = Live::new(options());
     let (mut kept, mut made) = (Vec::new(), 0);
     // `ONBEAT_NODES=10000` makes that many.
@@ -340,7 +340,7 @@ fn what_is_kept_is_flat_while_a_process_makes_and_destroys_nodes() {
 }
 
 #[test]
-fn a_node_that_is_made_again_within_the_hour_goes_on() {
+fn a_node_that_is_made_again_within_the_hour_keeps_its_figures() {
     let mut live = Live::new(options());
     for n in 1..=6 {
         live.push(&brief("again", n * HOUR_NS / 2));

@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn only_processes_of_the_container_are_inside() {
+    fn only_processes_of_the_container_are_within_the_limits() {
         let mut command = Command::new("unshare");
         let boxed = command
             .args(["--pid", "--fork", "--kill-child", "sleep"])

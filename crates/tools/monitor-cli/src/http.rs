@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_alone_is_one_of_the_loopback_interface() {
+    fn a_port_without_an_address_means_the_loopback_interface() {
         let said = |text: &str| parse_address(text).map(|a| a.to_string());
         assert_eq!(said("9464"), Ok("127.0.0.1:9464".into()));
         assert_eq!(said("0.0.0.0:80"), Ok("0.0.0.0:80".into()));

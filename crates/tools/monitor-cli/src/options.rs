@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_are_those_of_the_live_model() {
+    fn the_values_of_the_window_option_are_the_spans_of_the_live_model() {
         assert_eq!(parse_window("10s"), Ok(Span::TenSeconds));
         assert_eq!(parse_window("1min"), Ok(Span::Minute));
         assert!(parse_window("30s").is_err() && parse_window("x").is_err());

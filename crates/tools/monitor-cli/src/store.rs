@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_and_least_severe_incidents_go_first() {
+    fn the_oldest_and_least_severe_incidents_are_removed_first() {
         let held = tempfile::tempdir().unwrap();
         let path = held.path().join("incidents");
         let store = Store::open(&path, 330_000).unwrap();
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_or_failed_monitor_has_begun_is_removed() {
+    fn incomplete_incidents_of_a_killed_or_failed_monitor_are_removed() {
         let held = tempfile::tempdir().unwrap();
         let path = held.path().join("incidents");
         let store = Store::open(&path, 1).unwrap();

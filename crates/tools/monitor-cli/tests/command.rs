@@ -297,7 +297,7 @@ fn each_planted_violation_is_in_exactly_one_saved_incident_with_its_cause() {
 }
 
 #[test]
-fn a_step_of_the_clock_changes_nothing_but_the_times_of_later_incidents() {
+fn a_step_of_the_clock_changes_only_the_times_of_later_incidents() {
     let held = tempfile::tempdir().unwrap();
     let at = held.path();
     fs::write(at.join("requirements.yaml"), REQUIREMENTS).unwrap();
@@ -449,7 +449,7 @@ cpus:
 }
 
 #[test]
-fn wrong_options_give_one_line_and_an_exit_code() {
+fn wrong_options_give_one_line_of_error_and_an_exit_code() {
     let held = tempfile::tempdir().unwrap();
     let at = held.path();
     fs::write(at.join("r.yaml"), REQUIREMENTS).unwrap();

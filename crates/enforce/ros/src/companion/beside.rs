@@ -78,7 +78,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn a_process_id_refers_to_the_process_seen_at_that_time() {
+    fn a_process_that_started_after_it_was_seen_or_has_ended_is_refused() {
         let before_ns = monotonic_ns();
         let mut child = Command::new("sleep")
             .arg("60")

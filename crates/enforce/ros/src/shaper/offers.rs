@@ -60,7 +60,7 @@ mod tests {
     use crate::rcl::Time;
 
     #[test]
-    fn the_weakest_offered_qos_counts() {
+    fn the_shaper_requests_the_weakest_qos_that_publishers_offer() {
         let strong = Qos {
             reliability: rcl::RELIABLE,
             durability: rcl::TRANSIENT_LOCAL,

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn publishers_that_may_wait_are_an_ambiguous_or_junction() {
+    fn publishers_that_may_wait_for_one_another_are_an_ambiguous_or_junction() {
         let (a, b, c) = (
             "/f:subscription(/a)",
             "/f:subscription(/b)",

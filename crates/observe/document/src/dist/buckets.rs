@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn bucket_counts_equal_those_of_a_map_in_any_order() {
+    fn bucket_counts_equal_those_of_a_map_for_values_in_any_order() {
         let mut seed = 1u64;
         // The values reach 1 us, 4 us and 1000 s. The last range fills more buckets than are kept.
         for most in [1_000, 4_000, 1_000_000_000_000] {

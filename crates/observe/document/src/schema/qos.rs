@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kept_qos_settings_do_not_depend_on_their_order() {
+    fn the_stored_qos_settings_do_not_depend_on_the_order_of_adding() {
         let of_depth = |depth| of_codes([1, 1, 2, 1], depth, [0; 3]).expect("known codes");
         let (mut up, mut down, mut halves) = <(BTreeSet<_>, BTreeSet<_>, BTreeSet<_>)>::default();
         add(&mut up, (0..100).map(of_depth));

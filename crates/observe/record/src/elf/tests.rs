@@ -109,7 +109,7 @@ fn the_test_binarys_own_functions_are_found() {
 }
 
 #[test]
-fn a_small_library_is_read() {
+fn the_functions_of_a_small_library_are_read() {
     let image = Image::new();
     let symbols = image.read().unwrap();
     let function = symbols.get(NAME).expect("it is there");
@@ -155,7 +155,7 @@ fn a_sparse_file_needs_memory_only_for_its_symbols() {
 }
 
 #[test]
-fn parts_with_impossible_positions_or_sizes_are_refused() {
+fn elf_parts_with_impossible_positions_or_sizes_are_refused() {
     let refused = |change: &dyn Fn(&mut Image)| {
         let mut image = Image::new();
         change(&mut image);

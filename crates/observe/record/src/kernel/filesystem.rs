@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_io_error_names_the_file_system() {
+    fn an_io_error_of_a_probe_names_the_file_system() {
         let error = std::io::Error::from_raw_os_error(libc::EIO).to_string();
         let said = refused(&error, Some(0x6573_5546));
         assert!(said.contains("this file system (FUSE)"), "{said}");
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_other_than_io_errors_stay_unchanged() {
+    fn other_errors_of_a_probe_stay_unchanged() {
         let error = std::io::Error::from_raw_os_error(libc::EPERM).to_string();
         let file = File::open("/proc/self/status").expect("procfs");
         assert_eq!(explained(error.clone(), &file), error);

@@ -89,7 +89,7 @@ mod tests {
     use crate::records::testing::record;
 
     #[test]
-    fn reading_ends_at_the_limit_of_records() {
+    fn one_reading_of_the_ring_buffer_ends_at_the_limit_of_records() {
         let mut read = Read::default();
         let call = record("callback_end", &[]);
         for _ in 0..RECORDS_AT_ONCE - 1 {

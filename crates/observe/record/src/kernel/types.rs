@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_can_change_is_refused() {
+    fn a_btf_file_that_other_users_can_change_is_refused() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("types");
         std::fs::write(&path, header(12, 4)).expect("a file");

@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unfinished_search_is_repeated() {
+    fn an_unfinished_search_of_a_late_process_is_repeated() {
         let mut process = LateProcess::default();
         let image = Image::new();
         for more in (0..SEARCHES_MAX).rev() {

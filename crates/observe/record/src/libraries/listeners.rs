@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_files_of_one_user_is_limited() {
+    fn the_number_of_probed_files_of_one_user_is_limited() {
         let mut libraries = Libraries::new(Default::default());
         let dir = tempfile::tempdir().unwrap();
         let file = |n: usize| {

@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_of_killed_owners_are_removed_by_the_next_one() {
+    fn directories_of_killed_owners_are_removed_by_the_next_owner() {
         let parent = tempfile::TempDir::new().expect("a directory");
         let old = std::time::SystemTime::now() - 2 * YOUNG;
         let make = |name: &str, modified| {
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn files_for_all_users_can_be_read_by_all_and_changed_by_one() {
+    fn files_for_all_users_can_be_read_by_all_and_changed_only_by_the_owner() {
         let parent = tempfile::TempDir::new().expect("a directory");
         let parents = [parent.path().join("missing"), parent.path().to_owned()];
         let fill = |directory: &Path| {

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_sent_along_are_not_kept() {
+    fn descriptors_that_are_sent_with_a_message_are_closed() {
         let mailbox = Mailbox::open(Path::new(&format!("/x/onbeat-full-{}", std::process::id())));
         let mailbox = mailbox.expect("a socket");
         let name = mailbox.0.local_addr().expect("its name");

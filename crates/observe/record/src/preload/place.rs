@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn our_library_comes_after_other_preloaded_libraries() {
+    fn the_recorders_library_comes_after_other_preloaded_libraries() {
         let place = Place::create(&PlaceOptions::default()).expect("a place");
         let of = |others: Option<&str>| {
             let variables = place.environment(|_| others.map(OsString::from));

@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_number_gives_its_function() {
+    fn a_probe_number_gives_the_name_of_its_function() {
         assert_eq!(Rings::function(0), None);
         assert_eq!(Rings::function(1), Some("ros_trace_rcl_init"));
         assert_eq!(Rings::function(8), Some("ros_trace_do_rmw_publisher_init"));

@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missed_due_time_is_skipped() {
+    fn an_interval_skips_the_due_times_that_were_missed() {
         let begin = Instant::now();
         let second = Duration::from_secs(1);
         let mut every = Interval::new(begin + second, second);

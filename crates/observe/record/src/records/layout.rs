@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_the_wrong_line_and_the_reason() {
+    fn an_error_in_records_table_names_the_line_and_the_reason() {
         for (records, line, reason) in [
             ("event a = 9 {}", 6, "not between 1 and KIND_COUNT"),
             (

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_take_the_message_are_a_success() {
+    fn answers_that_accept_the_message_are_a_success() {
         for answer in [
             &b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"[..],
             b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nConnection: keep-alive\r\n\r\n",
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn every_other_answer_is_a_failure_that_says_why() {
+    fn every_answer_that_does_not_accept_the_message_is_a_failure_with_a_reason() {
         for (answer, why) in [
             (&b""[..], "no answer: the collector was too slow"),
             (b"SSH-2.0-x\r\n", "the answer is not HTTP"),

@@ -365,7 +365,8 @@ impl PageReader {
         silent || !matches!(self.0.load(WORD_STATE), 0 | SETTLING)
     }
 
-    /// Reports whether late items leave in a later slot instead of by the policy. Real-time safe.
+    /// Reports whether late items leave in a later slot, whatever the policy for late items is.
+    /// Real-time safe.
     pub fn settles(&self) -> bool {
         self.0.load(WORD_STATE) == SETTLING
     }

@@ -21,7 +21,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 const MS: u64 = 1_000_000;
-/// A slot that no test reaches.
 const NEVER: Slot = Slot::new(3_600_000 * MS, 3_600_001 * MS);
 const PATIENCE: u32 = 20_000;
 
@@ -230,7 +229,6 @@ impl Owner {
         bytes == 0
     }
 
-    /// Waits until the library has sent `count` messages.
     fn wait_for(&self, count: usize) -> Vec<(u64, char)> {
         for _ in 0..PATIENCE {
             if self.log().lines().count() >= count {
@@ -515,8 +513,8 @@ fn no_fault_loses_doubles_or_reorders_a_message() {
     }
 }
 
-/// Returns how items come after one another: cycles and time between them, and the time since the
-/// item's birth, which is negative if the birth is unknown.
+/// Returns a strategy for the steps from one item to the next: the number of cycles, the time, and
+/// the age of the item's execution, which is negative if it is unknown.
 fn steps() -> impl Strategy<Value = Vec<(i64, i64, i64)>> {
     let any = (0i64..3, -20i64..40, -60i64..100);
     let overrun = (1i64..3, prop::collection::vec(-1i64..1, 1..8)).prop_map(|(first, offs)| {

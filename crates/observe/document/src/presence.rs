@@ -28,9 +28,9 @@ impl Part {
 }
 
 /// A part of a model, with the modes in which it exists.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Presence {
-    /// The kind of the part: callback, edge, junction or chain.
     pub part: Part,
     /// The id of the part. An edge's id is `FROM -> TO TOPIC`, a junction's is the id of its
     /// callback.

@@ -108,7 +108,6 @@ pub struct Run {
     pub start: u64,
     pub duration_ns: u64,
     pub lost: BTreeMap<String, u64>,
-    /// The number of events that were read from the trace.
     pub events: u64,
 }
 
@@ -231,10 +230,8 @@ pub struct Callback {
     pub id: String,
     /// The full name of the callback's node. It is untrusted.
     pub node: String,
-    /// The way in which onbeat found the node's name.
     #[serde(default, skip_serializing_if = "Identity::is_known")]
     pub identity: Identity,
-    /// The type of the vertex, given by the event that triggers it.
     #[serde(rename = "type")]
     pub kind: CallbackType,
     /// The name of the topic or service that triggers the callback. Empty for a timer and for a
@@ -243,8 +240,8 @@ pub struct Callback {
     /// The node of the client whose requests this vertex serves. `None` unless the vertex is a service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caller: Option<String>,
-    /// The period of a timer in ns. For other callbacks the median inter-arrival time, if it is
-    /// steady.
+    /// The period of a timer in ns. For other callbacks, the median inter-arrival time if the times
+    /// are steady, otherwise `None`.
     pub period_ns: Option<u64>,
     /// The topics, `service/request`s and `service/response`s on which the callback publishes,
     /// sorted.
@@ -257,13 +254,13 @@ pub struct Callback {
     pub figures: CallbackFigures,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub modes: BTreeMap<String, CallbackFigures>,
-    /// The threads that ran the callback in any run, sorted.
     pub threads: Vec<ThreadUse>,
     /// The measured best, mean and worst execution time of each run (thesis Figure 3.9), by run id.
     pub per_run: BTreeMap<String, RunExtremes>,
 }
 
 /// The distributions of a callback's times, and the counts of its preemptions and sleeps.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct CallbackFigures {
     /// The execution times: the time on the CPU between start and end (thesis Algorithm 3).
@@ -271,7 +268,6 @@ pub struct CallbackFigures {
     /// The response times. A response time lasts from the instant at which an execution could run
     /// until its end.
     pub response_ns: Dist,
-    /// The times from one start to the next.
     pub interarrival_ns: Dist,
     /// The distances of starts from the releases of the timer. For other callbacks,
     /// `interarrival_ns` shows the jitter.
@@ -280,9 +276,7 @@ pub struct CallbackFigures {
     pub preempted_ns: Dist,
     /// The time per execution in which the callback's thread slept.
     pub blocked_ns: Dist,
-    /// The number of times that a thread lost the CPU within an execution.
     pub preemptions: u64,
-    /// The number of times that a thread slept within an execution.
     pub blockings: u64,
     /// The number of executions whose CPU time is unknown, because a scheduler event near them is
     /// missing. `exec_ns`, `preempted_ns` and `blocked_ns` leave them out.
@@ -434,6 +428,7 @@ pub struct Edge {
 }
 
 /// The distributions of an edge's times, and the counts of its items.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct EdgeFigures {
     /// The times from publication to the start of the callback that takes the item.
@@ -446,7 +441,6 @@ pub struct EdgeFigures {
     pub waiting_ns: Dist,
     /// The number of items published while the taking callback existed.
     pub published: u64,
-    /// The number of items that the subscription took.
     pub taken: u64,
     /// The number of items that were not taken, for an unknown reason. An item counts only if a later item was
     /// taken, or if the recording went on for a second after it.
@@ -706,10 +700,11 @@ pub struct Share {
     pub element: String,
     /// The id of the callback, or the topic of the edge.
     pub name: String,
-    /// The sum over the executions in ns, as decimal text, so that merging is exact.
+    /// The sum of the element's parts over all executions in ns, as decimal text, so that merging
+    /// is exact.
     pub sum_ns: String,
-    /// The mean part of one execution, in ns.
+    /// The mean of the element's part over all executions, in ns.
     pub mean_ns: f64,
-    /// The share of the chain's mean latency, from 0 to 1.
+    /// The element's share of the chain's mean latency, from 0 to 1.
     pub fraction: f64,
 }

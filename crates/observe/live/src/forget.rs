@@ -15,7 +15,6 @@ const LEFT_OUT_MAX: usize = 64;
 pub(crate) struct Forgetting {
     after_ns: u64,
     nodes_after_ns: u64,
-    /// The time at which the next search for ended nodes is due.
     next_search_ns: u64,
     nodes: u64,
     /// The number of processes that have created too many names and callbacks.

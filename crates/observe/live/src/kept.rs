@@ -55,7 +55,6 @@ impl<K: Eq + Hash + Copy, V> Kept<K, V> {
         self.entries.values_mut().map(|entry| &mut entry.1)
     }
 
-    /// Forgets the entries that were last seen before `time_ns`.
     pub(crate) fn forget_before(&mut self, time_ns: u64) {
         let before = self.entries.len();
         self.entries.retain(|_, entry| entry.0 >= time_ns);

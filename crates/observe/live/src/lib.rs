@@ -85,7 +85,6 @@ impl LiveOptions {
     }
 }
 
-/// The figures of the executions of chains on one path.
 #[derive(Debug, Clone)]
 struct Path {
     /// The steps of the path's first execution. Only their callbacks and topics are used.

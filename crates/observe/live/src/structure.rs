@@ -50,7 +50,6 @@ impl Structure {
         id.is_some_and(Option::is_some)
     }
 
-    /// Returns true if the path existed at the last [`Structure::read`].
     pub(crate) fn has_path(&self, path: PathNumber) -> bool {
         self.paths.contains(&path)
     }

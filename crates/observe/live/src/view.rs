@@ -171,7 +171,6 @@ pub struct TopicRow {
     pub subscribers: Vec<String>,
     /// The number of publications by callbacks per second. `None` if no callback publishes.
     pub rate_hz: Option<PerSpan<f64>>,
-    /// The number of items that callbacks took.
     pub taken: PerSpan<u64>,
     /// The time from the publication until the item woke up the thread that takes it.
     pub transport: PerSpan<Times>,
@@ -252,7 +251,6 @@ pub struct View {
     /// The time since the first event.
     pub elapsed_ns: u64,
     pub events: PerSpan<u64>,
-    /// The number of events that the recorder lost.
     pub lost_events: PerSpan<u64>,
     /// The number of callbacks, paths, edges, topics and threads that were forgotten because they had
     /// not been seen for [`LiveOptions::forget_after_ns`](crate::LiveOptions::forget_after_ns).

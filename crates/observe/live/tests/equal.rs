@@ -32,7 +32,6 @@ fn options() -> SynthOptions {
     })
 }
 
-/// Makes the model as `onbeat model` does.
 fn model_of(events: &[Event]) -> Model {
     let mut synth = Synth::new(options());
     events.iter().for_each(|event| synth.push(event));

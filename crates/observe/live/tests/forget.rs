@@ -44,7 +44,6 @@ fn live(forget_nodes_after_ns: u64) -> Live {
 /// The handles of node /a in [`system`]: its publishers, its timer and the node.
 const HANDLES_OF_A: [u64; 4] = [0x10, 0x11, 0x50, 1];
 
-/// Returns events that let the time pass from `from_ns` to `to_ns`.
 fn pause(from_ns: u64, to_ns: u64) -> impl Iterator<Item = Event> {
     let minutes = from_ns / (60 * SECOND_NS) + 1..to_ns / (60 * SECOND_NS);
     minutes

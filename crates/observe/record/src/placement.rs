@@ -44,11 +44,10 @@ pub struct Place {
 }
 
 /// The processor architecture of the code to decode.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Machine {
-    /// 64-bit x86, where instructions have 1 to 15 bytes.
     X86_64,
-    /// 64-bit Arm, where every instruction has 4 bytes.
     Aarch64,
 }
 

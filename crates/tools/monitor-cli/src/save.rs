@@ -46,7 +46,6 @@ pub struct Saved {
 struct Figures<'a> {
     #[serde(flatten)]
     incident: &'a Incident,
-    /// The time at which the incident began, in ns since 1970.
     begin_realtime_ns: u64,
     /// The times of the first and the last event of the saved trace, in ns of CLOCK_MONOTONIC.
     trace_ns: (u64, u64),

@@ -50,10 +50,10 @@ pub struct WaitSet {
 }
 
 /// A duration of the middleware. Corresponds to `rmw_time_t`.
+#[allow(missing_docs)] // the names say what they are
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Time {
-    /// The whole seconds of the duration.
     pub sec: u64,
     /// The rest of the duration in ns, below 10^9.
     pub nsec: u64,
@@ -134,7 +134,8 @@ pub struct ServiceEvent {
 #[repr(C)]
 pub struct EndpointArray {
     pub size: usize,
-    /// The endpoints, one after the other in memory. [`EndpointLayout`] has the size of one.
+    /// The discovered endpoints, one after the other in memory. [`EndpointLayout`] has the size of
+    /// one endpoint.
     pub infos: *mut u8,
 }
 

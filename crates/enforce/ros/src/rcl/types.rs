@@ -40,7 +40,6 @@ pub(super) struct Message {
 unsafe impl Send for Message {}
 
 impl Maker {
-    /// Allocates a message. Returns `None` if there is not enough memory.
     pub(super) fn message(self) -> Option<Message> {
         // SAFETY: rosidl's functions of this name have this type, and their library stays loaded.
         let at = unsafe { (self.create)() };

@@ -6,7 +6,6 @@ use std::ffi::c_int;
 use std::ptr;
 use std::sync::Arc;
 
-/// A wait set of rcl with room for some subscriptions and clients.
 pub(super) struct Waiter {
     set: Box<abi::WaitSet>,
     node: Arc<Node>,

@@ -325,8 +325,6 @@ impl<'a> Deciding<'a> {
         })
     }
 
-    /// Returns how many of the outputs may be exceptions, because a recording begins in the middle
-    /// and events get lost.
     fn few(&self) -> u64 {
         few(self.evidence.outputs)
     }

@@ -167,7 +167,6 @@ pub struct PathFigures {
     /// read again. `None` if no data were read again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub age_ns: Option<Dist>,
-    /// The number of executions that began in one mode and ended in another.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub crossed: u64,
     /// The parts of the latency, in which callbacks and edges alternate. Each is a sum over all
@@ -255,8 +254,8 @@ pub struct MemberEvidence {
     pub after: BTreeSet<String>,
 }
 
-/// Returns how many of the outputs may be exceptions, because a recording begins in the middle and
-/// events get lost.
+/// Returns how many of the outputs may contradict a conclusion, because a recording begins in the
+/// middle and events get lost.
 pub fn few(outputs: u64) -> u64 {
     (outputs / 20).max(1)
 }

@@ -32,7 +32,6 @@ pub enum Note<V = String, N = String> {
     Ignored(N),
     /// The user named this topic as an input, so chains begin with it.
     Input(N),
-    /// The user stated this junction (`--junction`).
     Junction(String),
     /// The user stated this link (`--link`), but no data followed it.
     Link(String),

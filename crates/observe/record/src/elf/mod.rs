@@ -86,9 +86,9 @@ pub struct Function {
 }
 
 /// The symbols of one library that the caller asked for.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug)]
 pub struct Symbols {
-    /// The processor that the library's code is for.
     pub machine: Machine,
     functions: HashMap<String, Function>,
 }

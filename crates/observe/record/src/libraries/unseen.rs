@@ -16,7 +16,6 @@ const NAMES: &[(&str, &str)] = &[
     ("zenoh.abi3", "Zenoh"),
 ];
 
-/// The middleware of ROS 2 that uses Zenoh. onbeat records its items.
 const RMW_ZENOH: &str = "librmw_zenoh";
 
 const PROCESSES_MAX: usize = 4;

@@ -16,11 +16,12 @@ const YOUNG: Duration = Duration::from_secs(10);
 /// The users who can open the files of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Only this process's user.
+    /// Only this process's user can open the files.
     Own,
-    /// Only the user with these ids (uid, gid), who becomes the owner of the directory.
+    /// Only the user with these ids (uid, gid) can open the files. This user becomes the owner of
+    /// the directory.
     User(u32, u32),
-    /// All users. Only this process's user can change the directory.
+    /// All users can open the files. Only this process's user can change the directory.
     All,
 }
 

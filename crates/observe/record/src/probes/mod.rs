@@ -52,16 +52,14 @@ impl Distribution {
 }
 
 /// A library whose functions onbeat probes: of ROS 2, of a middleware, of a DDS or of onbeat-flow.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Library {
-    /// The tracing library of ROS 2, `libtracetools.so`.
     Tracetools,
-    /// The base of ROS 2's client libraries, `librcl.so`.
     Rcl,
     /// A middleware layer: `librmw_fastrtps_cpp.so`, `librmw_cyclonedds_cpp.so`,
     /// `librmw_zenoh_cpp.so` and others.
     Rmw,
-    /// The C++ client library of ROS 2, `librclcpp.so`.
     Rclcpp,
     /// A program or library with onbeat-flow's executors. The section [`FLOW_NOTE`] marks such a file.
     Flow,

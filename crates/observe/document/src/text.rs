@@ -78,9 +78,9 @@ fn is_disruptive(c: char) -> bool {
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
 }
 
-/// Replaces each control character, and each other character that would change how the text around it
-/// is shown, by an escape (`\u{1b}`). A name from a traced process then cannot change a terminal or a
-/// page.
+/// Replaces each control character, and each other character that would change how the text around
+/// it is shown, by an escape (`\u{1b}`). A name from a traced process then cannot change a terminal
+/// or a page.
 pub fn visible(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -178,8 +178,8 @@ impl Cgroup {
     }
 }
 
-/// Reads a file with one id per line, such as `cgroup.procs`. Returns an empty list if the file no longer
-/// exists.
+/// Reads the ids from a file with one id per line, for example `cgroup.procs`. Returns an empty
+/// list if the file no longer exists.
 pub fn ids(file: &Path) -> Vec<u32> {
     let text = fs::read_to_string(file).unwrap_or_default();
     text.lines().filter_map(|l| l.trim().parse().ok()).collect()

@@ -72,8 +72,8 @@ impl Reach {
         identify_place(&self.resolve()?).map(|(id, _)| id)
     }
 
-    /// Opens the file. Fails if it is not a regular file, or if it belongs to another process and a program
-    /// (FUSE) serves its file system.
+    /// Opens the file. Fails if it is not a regular file, or if it belongs to another process and a
+    /// program (FUSE) serves the file's file system.
     pub fn open(&self) -> io::Result<Opened> {
         let place = self.resolve()?;
         let (_, mount) = identify_place(&place)?;
@@ -127,8 +127,8 @@ fn resolve_below(
     Err(rustix::io::Errno::AGAIN)
 }
 
-/// The largest part of a table of mounts that is read, in bytes. It holds more than 100,000 mounts, the
-/// kernel's default limit.
+/// The largest part of a table of mounts that onbeat reads, in bytes. It is enough for 100,000
+/// mounts, the kernel's default limit.
 const MOUNTS_MAX: u64 = 4 << 20;
 
 /// The mounts of a process, as the text of `/proc/PID/mountinfo`. The kernel writes this text without asking

@@ -8,8 +8,8 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The largest part of a table of mappings that is read, in bytes. It holds the kernel's default limit of
-/// 65,530 mappings, with paths of 250 characters.
+/// The largest part of a table of mappings that onbeat reads, in bytes. It is enough for 65,530
+/// mappings, the kernel's default limit, with paths of 250 characters.
 const MAPS_MAX: u64 = 24 << 20;
 /// The largest number of mapped files that onbeat lists for one process. Large ROS 2 processes map
 /// a few hundred.

@@ -19,8 +19,9 @@ const PATH_MAX: usize = 256;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Silent;
 
-/// Reads memory and files of other processes through a child process, because such a read may never return.
-/// The child is started at the first read, with the rights that this process has then.
+/// Reads memory and files of other processes through a child process, because such a read may never
+/// return. The child is started at the first read, with the rights that this process has at that
+/// time.
 #[derive(Debug)]
 pub struct Reader {
     patience: Duration,

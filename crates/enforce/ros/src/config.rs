@@ -40,7 +40,7 @@ pub struct Config {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lineage_fd: Option<i32>,
     /// The inherited descriptor of the application's process (pidfd_open(2)). The shaper ends when
-    /// that process ends, even if others publish on the held topics. A process id would be
+    /// that process ends, even if other processes publish on the held topics. A process id would be
     /// meaningless within a container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub application_fd: Option<i32>,

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The layout of the table. The BPF programs use the same layout: `onbeat-record`, `records.table`.
 pub mod layout {
-    /// The number of places in the table of lineage. Each place holds the entry of one item.
+    /// The number of places in the table of lineage. Each place contains the entry of one item.
     pub const ENTRIES: u64 = 8192;
     /// The number of bits by which the hash is shifted right. The place of an item is (source time
     /// stamp × [`FACTOR`]) >> `SHIFT`.
@@ -32,8 +32,8 @@ pub mod layout {
 }
 use layout::*;
 
-/// The table of lineage: when the execution of each recent item began. This process has mapped it
-/// read-only.
+/// The table of lineage, which contains the start of the execution of each recent item. This
+/// process has mapped the table read-only.
 #[derive(Debug)]
 pub struct LineageTable(NonNull<AtomicU64>);
 

@@ -27,8 +27,8 @@ pub mod layout {
     pub const MAGIC: u64 = u64::from_le_bytes(*b"onbeat\0\x04");
     /// The index of the word with [`MAGIC`], by which a reader recognises the page and its version.
     pub const WORD_MAGIC: usize = 0;
-    /// The index of the word with the generation of the table. It is odd while the owner writes the
-    /// table.
+    /// The index of the word with the generation of the table. The generation is odd while the
+    /// owner writes the table.
     pub const WORD_GENERATION: usize = 1;
     /// The index of the word with the state of shaping. 0: shape. 1: pass every item on at once. 2:
     /// shape, and carry late items over whatever the policy is, because shaping has just begun.
@@ -165,8 +165,8 @@ impl PageWriter {
         PageWriter::on(fd)
     }
 
-    /// Creates a page without slots in a new file. Only this user can write it, and others can read
-    /// it.
+    /// Creates a page without slots in a new file. Only this user can write the file, and other
+    /// users can read it.
     pub fn in_file(path: &Path) -> io::Result<PageWriter> {
         let mut file = OpenOptions::new()
             .read(true)

@@ -56,8 +56,8 @@ pub fn continue_without_owner() {
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGCONT as libc::c_ulong) };
 }
 
-/// Locks the memory that the process uses. If the system refuses, the process goes on, but paging
-/// may delay items.
+/// Locks the memory that the process uses. If the system refuses, the process continues without
+/// locked memory. Paging may then delay items.
 pub fn lock_memory() {
     // SAFETY: the call takes no pointers and changes only how the kernel keeps memory.
     unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT) };

@@ -56,7 +56,7 @@ pub struct Queue<T> {
 }
 
 impl<T> Queue<T> {
-    /// Creates an empty queue that can hold `capacity` items.
+    /// Creates an empty queue with room for `capacity` items.
     pub fn new(capacity: usize) -> Queue<T> {
         Queue {
             waiting: Vec::with_capacity(capacity),
@@ -69,7 +69,7 @@ impl<T> Queue<T> {
         self.waiting.len() < self.waiting.capacity()
     }
 
-    /// Reports whether the queue holds no items.
+    /// Reports whether the queue has no items.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }

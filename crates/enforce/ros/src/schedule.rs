@@ -51,8 +51,7 @@ impl Slots {
     }
 }
 
-/// The cycle, the origin and the slots of one output. It is a plain value: copying it allocates
-/// nothing.
+/// The cycle, the origin and the slots of one output. Copying this value allocates no memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotSchedule {
     cycle: Cycle,
@@ -71,15 +70,15 @@ struct Before {
 /// The slot in which an item leaves, and whether the item missed its own slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Due {
-    /// The number of the execution to which the item belongs.
+    /// The number of the execution of the chain to which the item belongs.
     pub cycle: i64,
     /// The slot in which the item leaves: the one that is open now, or the next one.
     pub opening: Opening,
     /// Whether the item missed the slots of its own execution (overshoot). It then leaves in a slot
     /// of a later execution, or after the last slot of its own execution.
     pub late: bool,
-    /// Whether the item arrived in time, but the sender did not run during its slot. The item then
-    /// leaves at once.
+    /// Whether the sender did not run during the slot of an item that arrived in time. The item
+    /// then leaves at once.
     pub overslept: bool,
 }
 
@@ -223,8 +222,8 @@ impl SlotSchedule {
         self.cycle.since_start_ns(cycle, at_ns)
     }
 
-    /// Returns the slot for an item of this execution that arrived at `arrival_ns` and has not
-    /// left. The slot never belongs to an earlier execution. Real-time safe.
+    /// Returns the slot for an item of execution `cycle` that arrived at `arrival_ns` and has not
+    /// left yet. The slot never belongs to an earlier execution. Real-time safe.
     pub fn due(&self, cycle: i64, arrival_ns: i64, now_ns: i64) -> Due {
         let next = self.opening(now_ns.max(arrival_ns), cycle);
         let late = next.cycle > cycle;

@@ -29,8 +29,8 @@ pub struct Sequence {
 
 impl Sequence {
     /// Returns the number of the execution to which an item belongs. `cycle` is the last execution
-    /// that can have published the item, and `after_ns` is the time from its release to the item's
-    /// arrival. Real-time safe.
+    /// that can have published the item, and `after_ns` is the time from the release of `cycle` to
+    /// the item's arrival. Real-time safe.
     pub fn infer_cycle(&mut self, cycle: i64, after_ns: i64) -> i64 {
         let missing = self.last.is_some_and(|last| cycle == last + 2);
         let early = after_ns < self.usual_ns.saturating_add(self.off_ns);

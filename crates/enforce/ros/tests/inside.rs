@@ -528,8 +528,8 @@ type DueAt =
     unsafe extern "C" fn(*const u64, i32, *const i64, *const i64, i32, i64, *mut [i64; 7]) -> bool;
 type Throttled = unsafe extern "C" fn(*const u64, i32, i64, i64, *mut [i64; 2]) -> bool;
 
-/// Returns what the library computes for items with these arrivals and births, and for a throttled
-/// input after a cycle, or `None` without a valid schedule.
+/// Returns the slots that the library computes for items with these times of arrival and start, and
+/// for a throttled input after a cycle. Returns `None` if the page has no valid schedule.
 fn computed(
     page: &[u64],
     items: &[(i64, i64)],

@@ -43,8 +43,8 @@ pub fn merge(models: Vec<Model>) -> Result<Model, ModelMergeError> {
     merger.finish()
 }
 
-/// Merges models one after the other. It keeps only their summed evidence. The result depends
-/// neither on the order nor on earlier merges of the models.
+/// A merger that adds models one after the other. It stores only their summed evidence. The result
+/// does not depend on the order, or on earlier merges of the models.
 #[derive(Default)]
 pub struct Merger {
     all: Option<Evidence>,

@@ -43,7 +43,7 @@ pub struct Presence {
 }
 
 impl Presence {
-    /// Reports whether the part exists in some modes but not in others.
+    /// Reports whether the part exists in at least one mode and is missing in another.
     pub fn differs(&self) -> bool {
         let there = self.counts.values().filter(|n| **n > 0).count();
         0 < there && there < self.counts.len()

@@ -102,7 +102,7 @@ pub struct Run {
     pub boot: String,
     /// The mode that was active, for example `urban` or `highway`.
     pub mode: String,
-    /// The ROS 2 distributions seen, sorted ("jazzy", "kilted").
+    /// The ROS 2 distributions of the recorded processes, sorted ("jazzy", "kilted").
     pub distribution: Vec<String>,
     /// The start of the recording in ns since 1970 (CLOCK_REALTIME).
     pub start: u64,
@@ -286,8 +286,8 @@ pub struct CallbackFigures {
     /// them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<Cause>,
-    /// The share of one CPU that the callback used: `exec_ns.sum / observed_ns`. Executions with
-    /// unknown CPU time count with the mean of the others.
+    /// The share of one CPU that the callback used: `exec_ns.sum / observed_ns`. An execution with
+    /// an unknown CPU time counts with the mean execution time.
     pub load: f64,
     /// The length of the runs to which `load` refers, in ns.
     pub observed_ns: u64,
@@ -388,7 +388,7 @@ pub enum Assumed {
     Stated,
 }
 
-/// Reads the reason of an assumed edge. In older files it is a boolean.
+/// Reads the reason why an edge is assumed. In older files, the field is a boolean.
 fn read_assumed<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Assumed>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -503,8 +503,9 @@ impl Matching {
 /// A possible meaning of an ambiguous junction.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
-    /// The kind of the junction in this reading. With AND, the output waits for all inputs. With OR, each
-    /// input alone triggers the output, and stored data of the other inputs may be read.
+    /// The kind of the junction in this reading. With AND, the output waits for all inputs. With
+    /// OR, each input triggers the output by itself, and the callback may also read stored data of
+    /// the other inputs.
     pub kind: JunctionKind,
     /// The ids of the callbacks that are inputs in this reading.
     pub inputs: Vec<String>,
@@ -539,7 +540,7 @@ pub struct Junction {
 }
 
 /// The figures of the data from a source to a sink, over all paths between them. They are complete,
-/// however many paths there are.
+/// even if the model does not list all paths.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EndToEnd {
@@ -617,8 +618,8 @@ pub struct Chain {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ambiguous: bool,
     /// Whether the chain begins with an input that the user named (`--input`). Its latency then
-    /// counts from the input's publication. The first callback's share contains the time from the
-    /// publication to its start.
+    /// counts from the input's publication. The first callback's share then contains the time from
+    /// this publication to the callback's start.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub from_input: bool,
     /// Whether the chain is a part of other chains, between ends that the user named (`--from`,
@@ -664,8 +665,9 @@ pub struct ChainFigures {
     /// chain's output (thesis Algorithm 1). Without an output, they end with the last callback. See
     /// [`Chain::from_input`].
     pub latency_ns: Dist,
-    /// The reaction times: from the start that led to one output until the next output. They limit the delay
-    /// of data that arrived just after the first callback looked for data.
+    /// The reaction times: each from the start that led to one output until the next output. A
+    /// reaction time is the longest delay of data that arrived just after the first callback looked
+    /// for data.
     #[serde(default)]
     pub reaction_ns: Dist,
     /// The data ages: the latencies, including outputs from stored data that were read again

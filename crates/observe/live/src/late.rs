@@ -17,14 +17,15 @@ const SHOWN: usize = 3;
 /// execution without a deadline never counts as late.
 const EXECUTIONS: u64 = 20;
 
-/// The mean time between two executions of a path that are measured for the usual times, in ns. If
-/// [`USUAL_TIMES`] latencies are longer than this, they count instead. Cutting an execution into
-/// stretches is the most expensive work per execution, and its cost grows with the latency.
+/// The shortest mean time between two executions of a path that are measured for the usual times,
+/// in ns. The mean time is also at least [`USUAL_TIMES`] latencies of the path. Cutting an
+/// execution into stretches is the most expensive work per execution, and its cost grows with the
+/// latency.
 const USUAL_NS: u64 = 1_000_000_000;
 const USUAL_TIMES: u64 = 8;
 
-/// The shortest time between two late executions of a path whose causes are found, in ns. A latency
-/// that is longer than this counts instead.
+/// The shortest time between two late executions of a path whose causes are found, in ns. This time
+/// is also at least the latency of the first of the two.
 const LATE_NS: u64 = 100_000_000;
 
 /// An execution that is cut into stretches, because it is late or is measured for the usual times.

@@ -36,8 +36,8 @@ use structure::Structure;
 use tally::{CallbackTally, ChainTally, EdgeTally};
 use window::{Ring, Windows, SECOND_NS};
 
-/// The largest number of callbacks that a live model follows. Paths, edges, topics and threads have the same
-/// limit each.
+/// The largest number of callbacks that a live model follows. The same limit applies to paths, to
+/// edges, to topics and to threads.
 const ENTRIES_MAX: usize = 4096;
 
 /// The largest number of characters of a thread's name; the rest is cut off.
@@ -60,8 +60,9 @@ pub struct LiveOptions {
     /// The time after which a node that was destroyed, or whose process ended, is forgotten with everything
     /// that belongs to it.
     pub forget_nodes_after_ns: u64,
-    /// Follows threads and CPUs, and finds the causes of late executions. This takes most of the time and
-    /// memory. Without it, `cpus`, `threads`, `holders` and `late_execution` of a [`view::View`] stay empty.
+    /// If true, the model follows threads and CPUs, and finds the causes of late executions. This
+    /// takes most of the time and memory. If false, `cpus`, `threads`, `holders` and
+    /// `late_execution` of a [`view::View`] stay empty.
     pub follows_machine: bool,
 }
 
@@ -276,7 +277,8 @@ impl Live {
     }
 
     /// Finds new chains and names, and returns the model of the events so far. A call takes
-    /// milliseconds: call it only when [`Live::is_stale`] returns true, and rarely.
+    /// milliseconds, so the caller should call it rarely, and only when [`Live::is_stale`] returns
+    /// true.
     pub fn refresh(&mut self) -> Model {
         self.is_stale = false;
         let model = self.synth.snapshot();

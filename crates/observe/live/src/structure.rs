@@ -96,7 +96,7 @@ impl Structure {
         }
     }
 
-    /// Forgets the callbacks and paths whose numbers the synthesis gives to others from now on.
+    /// Forgets the callbacks and paths whose numbers the synthesis reuses from now on.
     pub(crate) fn forget(&mut self, callbacks: &[u32], is_gone: impl Fn(PathNumber) -> bool) {
         for &callback in callbacks {
             if let Some(id) = self.ids.get_mut(callback as usize) {

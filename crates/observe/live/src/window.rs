@@ -95,7 +95,7 @@ impl<T: Default> Ring<T> {
     }
 }
 
-/// A value for each [`Span`].
+/// The values of one figure over each [`Span`] of time.
 #[derive(Debug, Clone)]
 pub struct Windows<T> {
     total: T,

@@ -85,7 +85,7 @@ impl Limits {
 pub(crate) struct Border {
     limits: Limits,
     cgroup: Option<Cgroup>,
-    /// The id of the container's process namespace, and an open file that keeps the kernel from
+    /// The id of the container's PID namespace, and an open file that prevents the kernel from
     /// reusing the id.
     container: Option<(NamespaceId, File)>,
     outside: HashSet<u32>,

@@ -60,8 +60,8 @@ pub fn place(machine: Machine, code: &[u8], fast_nop: bool) -> Place {
     }
 }
 
-/// Returns the function's first instruction, whatever a probe costs there. With `fast_nop`, returns
-/// the first instruction that is not a 5-byte nop.
+/// Returns the first instruction of the function, even if a probe is expensive there. With
+/// `fast_nop`, returns the first instruction that is not a 5-byte nop.
 pub fn entry(machine: Machine, code: &[u8], fast_nop: bool) -> Place {
     let (offset, placement) = match machine {
         Machine::X86_64 => {

@@ -46,7 +46,8 @@ const KEPT: [Capability; 6] = [
     Capability::CAP_CHOWN,
 ];
 
-/// The capabilities kept until the command runs, because the command may run as another user.
+/// The capabilities that the recorder keeps until the command runs, because the command may run as
+/// another user.
 const TO_START_COMMAND: [Capability; 2] = [Capability::CAP_SETUID, Capability::CAP_SETGID];
 
 /// The only capability that the guard of a command needs: it resumes processes.
@@ -84,7 +85,7 @@ pub fn use_permitted() -> Result<(), MissingPrivilege> {
     })
 }
 
-/// The work that the recorder still has to do. It decides which capabilities the recorder keeps.
+/// The work that the recorder still has to do, from which follow the capabilities that it keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Needs {
     /// The kernel requires CAP_SYS_ADMIN for uprobes, so the recorder keeps this capability.
@@ -112,8 +113,8 @@ const FOR_USER: [Capability; 5] = [
     Capability::CAP_KILL,
 ];
 
-/// Gives up every capability that a recorder without BPF does not need. An ordinary user's recorder keeps
-/// none. `command` says that root has still to start a command as the user behind sudo.
+/// Gives up every capability that a recorder without BPF does not need. An ordinary user's recorder
+/// keeps none. If `command` is true, root must still start a command as the user behind sudo.
 pub fn drop_without_kernel(command: bool) {
     let command = TO_START_COMMAND.into_iter().filter(|_| command);
     let wanted = FOR_USER.into_iter().chain(command);

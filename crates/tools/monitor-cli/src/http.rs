@@ -20,7 +20,7 @@ const REQUEST_MAX: usize = 8192;
 /// The time after which the monitor disconnects an HTTP client.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The pause after an error of the listening socket, such as too many open files.
+/// The pause after an error of the listening socket, for example because too many files are open.
 const PAUSE: Duration = Duration::from_millis(100);
 
 pub struct Texts {

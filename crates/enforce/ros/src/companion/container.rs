@@ -155,8 +155,8 @@ fn become_user(User { uid, gid }: User) -> io::Result<()> {
 }
 
 /// Continues as a new process, because a process enters a pid namespace only when it starts. The
-/// new process is a child of this process's parent, and its id is written to a pipe. This process
-/// ends here.
+/// new process is a child of this process's parent, and its id is written to a pipe. The calling
+/// process ends in this call.
 fn continue_in_pid_namespace(id_fd: RawFd) -> io::Result<()> {
     let flags = libc::c_long::from(libc::CLONE_PARENT | libc::SIGCHLD);
     // SAFETY: like fork(2), the call without a stack copies all memory. The child has one thread,

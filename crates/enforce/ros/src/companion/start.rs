@@ -38,7 +38,7 @@ pub fn own_environment(beside: &Beside) -> Result<Environment, CompanionError> {
     Ok(found)
 }
 
-/// The subcommand of this program that a companion carries out.
+/// The subcommand of onbeat that a companion executes.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Word {
@@ -71,9 +71,9 @@ pub enum Priority {
     /// The shaper's user may set priorities up to this one, the highest of the plan. A higher limit
     /// is not safe, because that user can make the shaper do anything.
     Allowed(u8),
-    /// All threads have this priority from the start. It is needed if this process cannot allow
-    /// priorities to others: RLIMIT_RTPRIO needs CAP_SYS_RESOURCE, which container managers take
-    /// from root.
+    /// All threads have this priority from the start. This is needed if this process may not give
+    /// real-time priorities to other processes: RLIMIT_RTPRIO needs CAP_SYS_RESOURCE, which
+    /// container managers take from root.
     Inherited(u8),
 }
 

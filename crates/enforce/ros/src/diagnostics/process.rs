@@ -145,8 +145,8 @@ impl Session {
     }
 
     /// Waits for the next packet. Returns `None` when the session has ended. Another process, such
-    /// as the session's guard, may have a copy of the session's end. Therefore this call also
-    /// watches the session's process.
+    /// as the session's guard, may have a copy of the session's end of the socket. Therefore this
+    /// call also watches the session's process.
     fn read_packet(&self, packet: &mut [u8]) -> Result<Option<usize>, DiagnosticsError> {
         loop {
             self.wait();

@@ -91,7 +91,7 @@ pub struct Bytes {
     pub allocator: Allocator,
 }
 
-/// The beginning of `rmw_message_info_t`, and memory for the rest.
+/// The beginning of `rmw_message_info_t`, followed by memory for its other fields.
 #[repr(C)]
 pub struct MessageInfo {
     /// The time at which the item was published (CLOCK_REALTIME), in ns.

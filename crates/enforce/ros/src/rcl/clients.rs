@@ -36,7 +36,7 @@ pub enum Unsent {
     Refused(i32),
 }
 
-/// A client of a service. It sends the requests of recorded service events.
+/// A client of a service, which sends the requests of recorded service events.
 pub struct Client {
     shared: Arc<Shared>,
     event: Message,

@@ -97,8 +97,8 @@ pub struct Publisher {
 unsafe impl Send for Publisher {}
 
 impl Publisher {
-    /// Publishes an item without changing its bytes. Allocates nothing itself, but the middleware
-    /// may.
+    /// Publishes an item without changing its bytes. Allocates no memory itself. The middleware may
+    /// allocate memory.
     ///
     /// # Errors
     ///
@@ -115,8 +115,8 @@ impl Publisher {
         }
     }
 
-    /// Publishes serialised bytes without copying them. Allocates nothing itself, but the
-    /// middleware may.
+    /// Publishes serialised bytes without copying them. Allocates no memory itself. The middleware
+    /// may allocate memory.
     ///
     /// # Errors
     ///

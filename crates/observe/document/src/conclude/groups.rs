@@ -160,8 +160,8 @@ pub(super) fn decide(evidence: &Evidence) -> Decisions {
 
 enum Verdict {
     Joined(Group),
-    /// The members may wait for one another. More likely, the publishing member reads data that the
-    /// others stored.
+    /// The members of the group may wait for one another. It is more likely that the publishing
+    /// member reads data that the other members stored.
     Doubt(Group),
     Apart,
 }
@@ -241,8 +241,8 @@ impl<'a> Deciding<'a> {
             .then(|| self.of(members, Criterion::MessageFilters, JunctionState::Decided))
     }
 
-    /// Reports whether a synchroniser of all subscriptions would publish nearly all of the observed
-    /// outputs, and no others.
+    /// Reports whether a synchroniser of all subscriptions would publish at nearly all of the
+    /// observed outputs, and only then.
     fn is_predicted(&self) -> bool {
         let unpredicted = self
             .evidence

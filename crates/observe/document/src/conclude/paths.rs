@@ -91,7 +91,7 @@ impl Read {
 }
 
 /// Converts a path of the evidence to the graph's form. Skips sync vertices whose publishing
-/// callback does not wait for others.
+/// callback does not wait for other callbacks.
 fn read(path: &PathKey, groups: &Groups) -> Read {
     let joined = |i: usize| {
         let group = groups.get(path.callbacks.get(i)?)?;

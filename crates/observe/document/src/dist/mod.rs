@@ -90,8 +90,8 @@ impl Dist {
         }
     }
 
-    /// Returns the `q` quantile (0 to 1) in ns: the middle of its bucket, but within the measured
-    /// extremes.
+    /// Returns the `q` quantile (0 to 1) in ns. The value is the middle of its bucket, limited to
+    /// the measured extremes.
     pub fn quantile(&self, q: f64) -> u64 {
         self.quantiles([q])[0]
     }
@@ -161,7 +161,7 @@ struct Stored {
     p50: u64,
     p90: u64,
     p99: u64,
-    /// The sum as decimal text, because JSON numbers above 2^53 lose digits.
+    /// The sum of the values in ns, as decimal text, because JSON numbers above 2^53 lose digits.
     sum: String,
     #[serde(default = "most_bits", skip_serializing_if = "is_most")]
     bits: u32,

@@ -86,8 +86,8 @@ pub enum Note<V = String, N = String> {
     Undecided,
     #[serde(with = "no_subject")]
     UnknownCallback,
-    /// A task executed a goal of this action that was sent before the recording, or is otherwise
-    /// unknown.
+    /// A task executed a goal of this action, and the recording does not show which goal, for
+    /// example because it was sent before the recording.
     UnknownGoal(N),
     #[serde(with = "no_subject")]
     UnknownHandle,
@@ -103,7 +103,7 @@ pub enum Note<V = String, N = String> {
     UnseenTime,
     #[serde(with = "no_subject")]
     UnseenWork,
-    /// An execution of this vertex ran without any event that shows it.
+    /// An execution of this vertex ran on a thread that has no events.
     Unshown(V),
 }
 

@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ComponentKind {
-    /// The component is a thread of a user process. It is neither the host nor a thread of the
-    /// kernel.
+    /// The component is a thread of a user process, not of the kernel and not of the host.
     Thread,
     /// The component is a thread of the kernel, for example an interrupt thread.
     Kernel,
@@ -33,8 +32,8 @@ pub struct Component {
     /// the process has no known nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<String>,
-    /// The name of the component's process. It is untrusted. Empty for a process with nodes, and
-    /// for a component without a process.
+    /// The name of the component's process. It is untrusted. Empty if the process has nodes, or if
+    /// the component has no process.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub process: String,
     /// The name of the component's thread. It is untrusted.

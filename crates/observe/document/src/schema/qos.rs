@@ -119,13 +119,13 @@ pub fn of_codes(
     })
 }
 
-/// The maximum number of different settings that are kept for a node's publishers or subscriptions
-/// on a topic. The limit keeps a node that creates endpoints with new settings again and again from
-/// filling the model.
+/// The maximum number of different settings that the model stores for a node's publishers or
+/// subscriptions on a topic. Without the limit, a node that creates endpoints with new settings
+/// again and again would fill the model.
 pub const MOST: usize = 16;
 
-/// Adds settings and keeps the smallest [`MOST`] in sort order. The result does not depend on the
-/// order of the calls.
+/// Adds settings to `all`, and then keeps only the first [`MOST`] in sort order. The result does
+/// not depend on the order of the calls.
 pub fn add(all: &mut BTreeSet<Qos>, more: impl IntoIterator<Item = Qos>) {
     for qos in more {
         all.insert(qos);

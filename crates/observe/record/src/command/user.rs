@@ -12,7 +12,7 @@ pub type Environment = Vec<onbeat_proc::Variable>;
 #[allow(missing_docs)]
 #[derive(Debug, Clone)]
 pub struct User {
-    /// The user id. It is never 0.
+    /// The user id, which is never 0.
     pub uid: u32,
     pub gid: u32,
     pub groups: Vec<u32>,
@@ -24,9 +24,9 @@ pub struct User {
 pub enum Caller {
     Ourselves,
     User(User),
-    /// The user is uncertain: sudo's variables name a user, but none of onbeat's ancestor processes is sudo.
-    /// The variables may be years old, or made up. onbeat gives that user nothing and runs nothing with that
-    /// user's rights.
+    /// The user is uncertain: sudo's variables name a user, but none of onbeat's ancestor processes
+    /// is sudo. The variables may be years old or false. onbeat gives this user no files and runs
+    /// no program with this user's rights.
     Doubtful,
 }
 
@@ -173,9 +173,9 @@ pub fn variable(name: &str) -> Option<OsString> {
     theirs.map(|(_, v)| v).or_else(|| std::env::var_os(name))
 }
 
-/// Returns whether a process is a sudo process: it is called `sudo` and has root's rights. Any process may
-/// take the name, but not the rights. The real user may still be the caller, because sudo-rs does not change
-/// it.
+/// Returns whether a process is a sudo process: it is called `sudo` and has root's rights. Any
+/// process can have this name, and only root's processes have these rights. The real user may still
+/// be the caller, because sudo-rs does not change it.
 fn is_sudo(pid: u32) -> bool {
     let has_roots_rights = |status: onbeat_proc::Status| {
         let effective = status.field("Uid")?.split_ascii_whitespace().nth(1)?;

@@ -116,7 +116,8 @@ impl Symbols {
         })
     }
 
-    /// Reads symbols like [`Symbols::read`], but from bytes. `path` is only for errors.
+    /// Reads symbols like [`Symbols::read`], from bytes instead of a file. `path` is used only in
+    /// errors.
     pub fn of(
         source: &(impl Source + ?Sized),
         local: bool,

@@ -12,7 +12,7 @@ pub struct Features {
     pub cookie: bool,
     /// BPF programs can read the current task's struct (5.11).
     pub current_task: bool,
-    /// BPF programs can keep data per task, also in uprobes (5.13).
+    /// BPF programs can store data per task, also in uprobes (5.13).
     pub task_storage: bool,
     /// A task's struct has the total time for which the task was ready to run (5.14 with CONFIG_SCHED_INFO).
     pub delays: bool,

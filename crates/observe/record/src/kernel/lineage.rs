@@ -9,7 +9,8 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// The place at which a chain's executions begin: a handle in a process, with the same number as in events.
+/// The place at which a chain's executions begin: a timer, callback, subscription or publisher of a
+/// process. The handle has the same number as in events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Root {
     /// Executions begin with the call of the timer that has this handle.

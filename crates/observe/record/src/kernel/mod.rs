@@ -231,8 +231,8 @@ impl Kernel {
         shield::shielded(work)
     }
 
-    /// Attaches a program to a place in a file. If a SIGKILL ends the recorder meanwhile, no half-attached
-    /// probe is left.
+    /// Attaches a program to a place in a file. If a SIGKILL ends the recorder during the call, no
+    /// half-attached probe remains.
     pub fn attach_uprobe(&self, probe: &Uprobe<'_>) -> Result<UprobeLink, String> {
         let link = shield::shielded(|| self.attach_unshielded(probe));
         let killed = || Err("the process that attached the probe was killed".to_owned());

@@ -18,9 +18,9 @@ struct Read {
     records_by_probe: Vec<u64>,
 }
 
-/// The number of records that are taken at a time. Later records wait in the ring buffer, or are lost there
-/// and counted. Without a limit, a process that makes records faster than they are read would keep the
-/// recorder busy and fill its memory.
+/// The number of records that the recorder takes from the ring buffer at a time. Later records wait
+/// there, or are lost and counted if the buffer is full. Without this limit, a process that makes
+/// records faster than the recorder reads them would fill the recorder's memory.
 const RECORDS_AT_ONCE: usize = 1 << 17;
 
 impl Read {

@@ -89,8 +89,9 @@ fn reap(pid: libc::pid_t) {
 
 /// Detaches all probes of these links, and returns when the kernel has detached them.
 ///
-/// Other processes become the last holders of the links, and then end. The kernel cleans up after a process
-/// that ends, whatever signals arrive, even if all processes are killed at once.
+/// Helper processes become the last processes that have the links open, and then end. The kernel
+/// cleans up after a process that ends, whatever signals arrive, even if all processes are killed
+/// at once.
 pub fn detach(links: Vec<impl AsFd>) {
     if links.is_empty() {
         return;

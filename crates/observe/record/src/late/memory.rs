@@ -45,8 +45,8 @@ pub trait Memory {
 const PAGE: u64 = 4096;
 const CACHED_PAGES_MAX: usize = 4096;
 
-/// The memory of a live process, readable for a limited time. Without a limit, pointers in the process could
-/// keep its reader busy for hours.
+/// The memory of a live process, readable for a limited time. Without a limit, a process with very
+/// many pointers could keep the reader busy for hours.
 pub struct ProcessMemory<'r> {
     pid: u32,
     until: Instant,

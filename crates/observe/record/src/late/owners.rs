@@ -176,8 +176,8 @@ impl Nodes {
         }
     }
 
-    /// Returns whether an address may be a node's rcl handle. `rcl_node_t` holds a context and a pointer to a
-    /// private struct.
+    /// Returns whether an address may be a node's rcl handle. `rcl_node_t` contains a context and a
+    /// pointer to a private struct.
     fn may_be_handle(&mut self, memory: &impl Memory, handle: u64) -> bool {
         if handle < 4096 || !handle.is_multiple_of(8) {
             return false;

@@ -19,9 +19,9 @@ const FUNCTIONS_PER_PROCESS_MAX: usize = 256;
 /// The largest number of one user's files whose functions are probed. A file stays counted after its probes
 /// are detached.
 const FILES_PER_USER_MAX: usize = 64;
-/// Symbols that only the C library, its loader and the unwinder export. A probe at the return of a function
-/// of these libraries would break the function: `setjmp` keeps the return address, and `dlopen` looks at its
-/// caller.
+/// Symbols that only the C library, its loader and the unwinder export. A probe at the return of a
+/// function of these libraries would break the function: `setjmp` stores the return address, and
+/// `dlopen` reads its caller's address.
 const C_LIBRARY_SYMBOLS: [&str; 3] = [
     "__libc_start_main",
     "_rtld_global",

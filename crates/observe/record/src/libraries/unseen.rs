@@ -5,8 +5,8 @@ use crate::names::file_name;
 use onbeat_proc::maps::MappedFile;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The beginnings of library names, and the middleware that each belongs to. onbeat does not record these
-/// middlewares.
+/// The beginnings of the names of middleware libraries, each with the name of its middleware.
+/// onbeat does not record these middlewares.
 const NAMES: &[(&str, &str)] = &[
     ("libagnocast", "agnocast"),
     ("libiceoryx2", "iceoryx2"),

@@ -25,7 +25,7 @@ pub enum Access {
     All,
 }
 
-/// A directory of this process. Dropping this value removes it.
+/// A directory that this process has made. Dropping this value removes the directory.
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
@@ -33,8 +33,9 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Makes a directory below the first of `parents` that allows it, and fills it. Its name begins with `prefix`.
-    /// Removes directories with this prefix whose owners were killed.
+    /// Makes a directory below the first of `parents` in which this is possible, and fills it with
+    /// `fill`. Its name begins with `prefix`. Removes directories with this prefix whose owners
+    /// were killed.
     ///
     /// # Errors
     ///

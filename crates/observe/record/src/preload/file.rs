@@ -108,8 +108,8 @@ impl Ring {
     /// Passes the records up to `written` to `each`, at most `left` of them, and then writes the new position
     /// for the writer.
     ///
-    /// `buffer` keeps its memory between calls. Returns whether all records were passed. After a [`Fault`]
-    /// the ring is not read any more.
+    /// `buffer` is memory that the caller reuses in later calls. Returns whether all records were
+    /// passed. After a [`Fault`] the ring is not read any more.
     pub fn read(
         &mut self,
         place: (&File, usize, u64),

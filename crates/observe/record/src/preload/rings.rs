@@ -67,7 +67,8 @@ struct ProcessFile {
 }
 
 impl Rings {
-    /// Opens a reader for the rings in `place`. The reader keeps the directory open.
+    /// Opens a reader for the rings in `place`. The reader has the directory open until it is
+    /// dropped.
     ///
     /// # Errors
     ///
@@ -186,8 +187,8 @@ impl Rings {
         }
     }
 
-    /// Opens a file only if it belongs to the user of the recorded programs, because the recorder must not
-    /// write to other users' files.
+    /// Opens a file in the rings' directory, if it belongs to the user of the recorded programs.
+    /// The recorder must not write to files of other users.
     fn open_file(&self, name: &OsStr) -> io::Result<File> {
         let file = self.directory.open_in_place(name)?;
         let meta = Meta::of(&file)?;

@@ -131,7 +131,7 @@ pub struct Probe {
     pub since: Distribution,
     /// The first distribution to which this row no longer applies.
     pub until: Option<Distribution>,
-    /// A clause that says what the model lacks without this probe.
+    /// A part of a sentence that says what the model lacks without this probe.
     pub consequence: &'static str,
 }
 
@@ -147,12 +147,12 @@ impl Probe {
 pub struct KernelProbe {
     pub name: &'static str,
     pub program: &'static str,
-    /// A clause that says what the model lacks without this program.
+    /// A part of a sentence that says what the model lacks without this program.
     pub consequence: &'static str,
 }
 
-/// The symbol of a variable in onbeat-flow. The kernel adds to the variable for each probe on onbeat-flow, so
-/// the library knows whether it is recorded.
+/// The symbol of a variable in onbeat-flow. The kernel increases the variable for each probe on
+/// onbeat-flow, so the library can read whether it is recorded.
 pub const FLOW_COUNTER: &str = "onbeat_flow_watched";
 /// The ELF section that marks a file with onbeat-flow's executors.
 pub const FLOW_NOTE: &str = ".note.onbeat";

@@ -173,7 +173,8 @@ impl Log {
         });
     }
 
-    /// Returns the progress, without the rate of events. `lost` is the total number of lost events.
+    /// Returns the progress of the recording, without the rate of events. `lost` is the total
+    /// number of lost events.
     pub fn progress(&self, border: &Border, lost: u64) -> Progress {
         let (events, callbacks, nodes) = self.manifest.counts();
         Progress {

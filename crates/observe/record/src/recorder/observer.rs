@@ -72,7 +72,7 @@ impl<F: FnMut(&Progress)> Observer for ProgressOnly<F> {
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Progress {
-    /// The time since the probes were in place.
+    /// The time since all probes were attached.
     pub elapsed: Duration,
     /// The number of ROS 2 processes that the recording has seen so far.
     pub processes: usize,

@@ -21,8 +21,8 @@ pub struct FileOptions {
     pub max_segments: Option<usize>,
     /// The longest time that a block covers. A killed recorder loses no more than this time.
     pub flush_every: Duration,
-    /// Under sudo, the trace belongs to root instead of the user. This is for a trace that the caller deletes
-    /// itself.
+    /// Whether the trace belongs to root under sudo, instead of the user. This is for a trace that
+    /// the caller deletes itself.
     pub is_private: bool,
 }
 
@@ -44,7 +44,8 @@ impl Default for FileOptions {
 #[derive(Debug, Clone)]
 pub struct RecordOptions {
     pub files: FileOptions,
-    /// The mode that this run shows, such as `highway`, as the user named it. Empty without a mode.
+    /// The name of the mode that this run shows, such as `highway`. Empty if the user named no
+    /// mode.
     pub mode: String,
     /// The mechanism that records calls of ROS 2: BPF programs or the preloaded library.
     pub way: Way,
@@ -133,7 +134,8 @@ impl Target {
     }
 }
 
-/// The default size of the ring buffer in bytes. It holds the events of half a minute on a busy system.
+/// The default size of the ring buffer in bytes. This is enough for the events of half a minute on
+/// a busy system.
 pub const DEFAULT_BUFFER_BYTES: u32 = 16 << 20;
 
 impl Default for RecordOptions {

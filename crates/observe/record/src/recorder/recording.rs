@@ -26,8 +26,8 @@ use onbeat_trace::{Event, EventKind};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// The times after which a process is visited again. A process that runs while its new dynamic linker is
-/// probed may load ROS 2 unnoticed.
+/// The times after which a process is visited again. A process may load ROS 2 unnoticed if it runs
+/// while onbeat probes its dynamic linker for the first time.
 const VISIT_AGAIN: [Duration; 3] = [
     Duration::from_millis(50),
     Duration::from_millis(500),

@@ -227,7 +227,8 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_millis(300);
 
-    /// Sends a message to a collector that gives this answer, and then keeps the connection open.
+    /// Sends a message to a collector that gives the answer `answer`, and then keeps the connection
+    /// open.
     fn posted(answer: &'static [u8], body: &[u8]) -> Result<(), Failure> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-/// The measuring error of a clock reading, in ns. If less CPU time than this is missing, it is carried over to
+/// The measuring error of a reading of a CPU clock, in ns. A smaller time off the CPU is added to
 /// the next reading.
 const MIN_NS: u64 = 10_000;
 const PAUSES: usize = 32;

@@ -12,12 +12,12 @@ use std::time::Duration;
 /// The application's process beside which a companion runs.
 #[derive(Debug)]
 pub struct Beside {
-    /// The process's id in the PID namespace of this process.
+    /// The id of the application's process in onbeat's PID namespace.
     pub pid: u32,
     /// The user of the process. The companion runs as this user, because it loads libraries that the
     /// process names.
     pub user: User,
-    /// The kinds of namespaces that the process does not share with this process.
+    /// The kinds of namespaces that the application's process does not share with onbeat.
     pub container: Vec<Namespace>,
     process: OwnedFd,
 }
@@ -63,8 +63,8 @@ fn may_run_as(pid: u32) -> Option<User> {
     onbeat_proc::user(pid).filter(|user| own == 0 || user.uid == own)
 }
 
-/// Reports whether the present process with this id had started by `seen_ns`. A process that
-/// started in the same kernel tick (10 ms) does not count, because it may be another one.
+/// Reports whether the process that has this id now had started by `seen_ns`. A process that
+/// started in the same kernel tick (10 ms) does not count, because it may be another process.
 fn had_started(pid: u32, seen_ns: u64) -> bool {
     let tick_ns = 1_000_000_000 / onbeat_proc::system::ticks_per_second();
     let since_boot = boottime_ns().saturating_sub(monotonic_ns());

@@ -45,8 +45,8 @@ pub enum Note<V = String, N = String> {
     #[serde(with = "no_subject")]
     OutOfOrder,
     Outside(N),
-    /// A callback took a later item of this topic itself before it had published anything with an
-    /// earlier one.
+    /// A callback took an item of this topic, and then took a later one itself before it had
+    /// published anything.
     Overtaken(N),
     /// Figures for some pairs of a source and a sink are missing, because there are too many pairs.
     /// The count is the number of outputs of these pairs.

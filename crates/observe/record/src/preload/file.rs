@@ -176,8 +176,8 @@ fn pass(bytes: &[u8], left: &mut usize, each: &mut dyn FnMut(&[u8])) -> (usize, 
     (at, true)
 }
 
-/// Writes the position up to which a ring was read, for the ring's writer. The position is written twice, so
-/// that the writer recognises a half-written one.
+/// Writes the position up to which a ring was read, for the ring's writer. The position is written
+/// twice, so that the writer recognises a half-written position.
 fn tell(file: &File, index: usize, read: u64) -> io::Result<()> {
     let mut both = [0; 16];
     both[..8].copy_from_slice(&read.to_le_bytes());

@@ -26,8 +26,8 @@ pub struct MappedFile {
 }
 
 impl MappedFile {
-    /// Identifies the file at `reach`, which has the path `path` in its process. Fails if the file does not
-    /// exist or is not a regular file.
+    /// Returns the file at `reach` with its identity. `path` is the file's path in the process that
+    /// has mapped it. Fails if the file does not exist or is not a regular file.
     pub fn at(path: String, reach: Reach) -> io::Result<MappedFile> {
         let id = reach.id()?;
         Ok(MappedFile { id, path, reach })

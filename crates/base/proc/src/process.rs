@@ -73,9 +73,10 @@ pub fn thread_name(pid: u32, tid: u32) -> Option<String> {
     Some(String::from_utf8_lossy(name).into_owned())
 }
 
-/// The limit for a command line, in bytes. A process may give its command line any length.
+/// The largest part of a command line that onbeat reads, in bytes. A process may give its command
+/// line any length.
 const COMMAND_MAX: usize = 64 << 10;
-/// The limit for an environment, in bytes. The kernel accepts less for a new program.
+/// The largest environment that onbeat reads, in bytes. The kernel accepts less for a new program.
 const ENVIRONMENT_MAX: u64 = 8 << 20;
 
 fn first_bytes(path: &str, limit: u64) -> io::Result<Vec<u8>> {

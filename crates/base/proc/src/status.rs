@@ -30,7 +30,7 @@ impl Status {
         Ok(Status::parse(&String::from_utf8_lossy(&bytes)))
     }
 
-    /// Wraps a text that has the format of a `status` file.
+    /// Creates a [`Status`] from a text in the format of a `status` file.
     pub fn parse(text: &str) -> Status {
         Status(text.to_owned())
     }

@@ -54,7 +54,7 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Output {
-    /// The topic on which the application publishes while it is shaped.
+    /// The topic on which the application publishes while the shaper holds the output back.
     pub held_topic: String,
     /// The topic on which the shaper publishes. The application's other nodes subscribe to it.
     pub topic: String,

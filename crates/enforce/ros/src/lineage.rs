@@ -11,7 +11,8 @@ use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The layout of the table. The BPF programs use the same layout: `onbeat-record`, `records.table`.
+/// The layout of the table of lineage. The BPF programs use the same layout (`records.table` of
+/// `onbeat-record`).
 pub mod layout {
     /// The number of places in the table of lineage. Each place contains the entry of one item.
     pub const ENTRIES: u64 = 8192;

@@ -83,9 +83,9 @@ pub struct Due {
 }
 
 impl SlotSchedule {
-    /// Creates a schedule. `earliest_ns` is the chain's best case. An item that arrives sooner
-    /// after a release belongs to the previous execution, because the first slot may start after
-    /// the best case (Definition 4.3.4). With 0, an item belongs to the last release.
+    /// Creates a schedule. `earliest_ns` is the chain's best case. An item that arrives less than
+    /// this time after a release belongs to the previous execution, because the first slot may
+    /// start after the best case (Definition 4.3.4). With 0, an item belongs to the last release.
     ///
     /// # Errors
     ///
@@ -171,8 +171,9 @@ impl SlotSchedule {
         count.saturating_mul(period_ns)
     }
 
-    /// Returns the slot of execution `from` or a later one that is open now or opens next.
-    /// Real-time safe: at most twice [`MAX_SLOTS`] steps.
+    /// Returns the slot that is open now, or else the slot that opens next. Considers only the
+    /// slots of execution `from` and of later executions. Real-time safe: at most twice
+    /// [`MAX_SLOTS`] steps.
     pub fn opening(&self, now_ns: i64, from: i64) -> Opening {
         let slots = self.slots.as_slice();
         let opening = match &self.before {

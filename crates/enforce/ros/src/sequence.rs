@@ -14,7 +14,7 @@ const STEADY_AFTER: u32 = 8;
 /// The greatest number of consecutive items that count as late. If more follow, an item was lost
 /// and none is late.
 const MAX_LATE: u32 = 3;
-/// The divisor for averaging: a new item counts as one part in this many.
+/// The divisor of the running averages: a new item has the weight 1/`WEIGHT`.
 const WEIGHT: i64 = 8;
 
 #[derive(Debug, Clone, Copy, Default)]

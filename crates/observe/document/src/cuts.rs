@@ -74,8 +74,8 @@ pub struct Way {
 }
 
 impl Way {
-    /// Returns the cut that synthesis must measure for this part. The settings of `onbeat-synth`
-    /// take it as an element of `cuts`.
+    /// Returns the cut that synthesis must measure for this part. The caller adds it to `cuts` in
+    /// the settings of `onbeat-synth`.
     pub fn cut(&self, ends: &Ends) -> Cut {
         let output = self.topics.get(self.callbacks.len() - 1);
         Cut {

@@ -269,7 +269,7 @@ pub struct CallbackFigures {
     /// until its end.
     pub response_ns: Dist,
     pub interarrival_ns: Dist,
-    /// The distances of starts from the releases of the timer. For other callbacks,
+    /// The distances of a timer callback's starts from its releases. For other callbacks,
     /// `interarrival_ns` shows the jitter.
     pub release_jitter_ns: Dist,
     /// The time per execution in which the callback's thread was ready to run while it had no CPU.

@@ -4,7 +4,8 @@
 use crate::schema::{JunctionKind, Matching};
 use std::fmt;
 
-/// A statement of the user whether a node waits for several inputs before it publishes a topic.
+/// A statement of the user that a node waits, or does not wait, for several inputs before it
+/// publishes a topic.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StatedJunction {
     /// The full name of the node that waits, for example `/fusion`.

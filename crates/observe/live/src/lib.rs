@@ -259,8 +259,8 @@ impl Live {
         self.span.map_or(0, |span| span.1)
     }
 
-    /// Returns a time of CLOCK_MONOTONIC in ns since 1970, by the latest offset between the clocks. Returns `None`
-    /// before the first offset.
+    /// Converts a time of CLOCK_MONOTONIC to ns since 1970, by the latest offset between the
+    /// clocks. Returns `None` before the first offset.
     pub fn realtime_ns(&self, time_ns: u64) -> Option<u64> {
         let offset_ns = self.clock_offset_ns?;
         Some(time_ns.saturating_add_signed(offset_ns))

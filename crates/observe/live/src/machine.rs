@@ -11,7 +11,7 @@ use onbeat_synth::Synth;
 use onbeat_trace::{Event, EventKind};
 use onbeat_why::every::{Cut, Every};
 
-/// The largest number of callbacks in the list of a thread.
+/// The largest number of callbacks that are listed for one thread.
 const CALLBACKS_MAX: usize = 16;
 
 #[derive(Debug, Clone, Default)]
@@ -140,7 +140,8 @@ impl Machine {
         }
     }
 
-    /// Adds a chosen execution of a chain, which [`Machine::cut`] reports with its stretches.
+    /// Adds a chosen execution of a chain. [`Machine::cut`] reports the execution later, with its
+    /// stretches.
     pub(crate) fn ended(&mut self, end: ChainEnd, what: (PathNumber, Chosen)) {
         self.every.ended(end, what);
     }
@@ -189,7 +190,8 @@ impl Machine {
 }
 
 impl Thread {
-    /// Counts the time on the CPU up to `now_ns` and returns the part that was not counted yet.
+    /// Counts the thread's time on the CPU up to `now_ns`. Returns the part of this time that was
+    /// not counted before.
     fn count_until(&mut self, now_ns: u64) -> u64 {
         let Some(since) = self.on_since else {
             return 0;

@@ -4,7 +4,7 @@ use onbeat_document::dist::Dist;
 use onbeat_synth::detail::{ExecutionSeen, Fate, ItemSeen};
 use onbeat_synth::followed::ChainEnd;
 
-/// Figures that add up over slots of time and over entries.
+/// Figures whose values can be added up over slots of time and over entries.
 pub trait Add: Default {
     /// Returns the sum of all parts.
     fn sum(parts: &[&Self]) -> Self;

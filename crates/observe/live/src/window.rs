@@ -140,7 +140,7 @@ impl<T: Default> Windows<T> {
         &self.total
     }
 
-    /// Returns the earliest time of a value, ns.
+    /// Returns the earliest time for which a value was counted, in ns.
     pub fn first_ns(&self) -> Option<u64> {
         self.first_ns
     }

@@ -20,8 +20,8 @@ pub enum Decoded {
         tid: u32,
         time_ns: u64,
     },
-    /// A process has loaded a library that may need probes. If `loader` is set, the process is instead the
-    /// first one that onbeat has seen in its mount namespace.
+    /// A process has loaded a library that may need probes. If `loader` is set, the record means
+    /// something else: the process is the first one that onbeat has seen in its mount namespace.
     Library {
         pid: u32,
         loader: bool,

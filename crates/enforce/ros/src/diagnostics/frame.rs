@@ -6,7 +6,7 @@ use super::cdr::MOST_BYTES;
 /// The greatest size of a packet from the session to the process that publishes diagnostics, in
 /// bytes.
 pub const MOST_FRAME: usize = MOST_BYTES + 8;
-/// The greatest size of a reply in bytes.
+/// The greatest size of a reply of the process that publishes diagnostics, in bytes.
 pub const MOST_REPLY: usize = 8;
 
 /// A packet that the session sends to the process that publishes diagnostics.

@@ -48,7 +48,7 @@ pub trait Source: Send {
 #[derive(Debug)]
 pub struct Diagnostics {
     thread: Option<JoinHandle<()>>,
-    /// Dropping this sender ends the thread.
+    /// The channel to the thread. Dropping this sender ends the thread.
     wake: Option<Sender<()>>,
 }
 

@@ -82,7 +82,7 @@ impl Client {
     }
 }
 
-/// The responses to the requests of several clients. One thread waits for them.
+/// A receiver of the responses to the requests of several clients. One thread waits for them.
 pub struct Responses {
     // Fields are dropped in this order: the wait set before the clients.
     waiter: Waiter,
@@ -93,7 +93,8 @@ pub struct Responses {
 unsafe impl Send for Responses {}
 
 impl Responses {
-    /// Reports whether ROS 2 has discovered a server of the client's service.
+    /// Reports whether ROS 2 has discovered a server for the service of the client with the index
+    /// `client`.
     ///
     /// # Errors
     /// Fails if rcl fails.
@@ -132,8 +133,8 @@ impl Responses {
         }
     }
 
-    /// Takes the next response to a client, and returns the number of its request. Returns `None` if no response
-    /// is waiting.
+    /// Takes the next response to the client with the index `client`, and returns the number of its
+    /// request. Returns `None` if no response is waiting.
     ///
     /// # Errors
     /// Fails if rcl fails.

@@ -7,7 +7,7 @@ use crate::schema::{Callback, Edge};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The evidence that the visible part of a model does not show, but that merging needs.
+/// Evidence that merging needs, and that the visible part of a model does not show.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Hidden {

@@ -93,8 +93,8 @@ pub enum Note<V = String, N = String> {
     UnknownHandle,
     #[serde(with = "no_subject")]
     UnknownMachine,
-    /// One of several callbacks that waited for responses published under this name. onbeat cannot
-    /// know which callback it was.
+    /// One of several callbacks that waited for responses has published under this name. onbeat
+    /// cannot know which of them did.
     UnknownWaiter(N),
     Unscheduled(V),
     Unseen(V),

@@ -167,7 +167,8 @@ pub fn environment() -> Option<Environment> {
     onbeat_rights::is_elevated().then(|| onbeat_proc::environment(std::process::id()).ok())?
 }
 
-/// Returns the environment variable of the user behind sudo, or else of this process.
+/// Returns the environment variable `name` of the user behind sudo. Without sudo, returns this
+/// process's variable.
 pub fn variable(name: &str) -> Option<OsString> {
     let theirs = environment().and_then(|e| e.into_iter().find(|(n, _)| n == name));
     theirs.map(|(_, v)| v).or_else(|| std::env::var_os(name))

@@ -85,7 +85,8 @@ impl From<libbpf_rs::Error> for KernelLoadError {
 #[derive(Debug, Clone, Copy)]
 pub struct LoadOptions {
     pub observe_all: bool,
-    /// Suspends observed processes when they load a library, until the recorder resumes them.
+    /// Whether the BPF programs suspend observed processes that load a library, until the recorder
+    /// resumes them.
     pub stop_on_load: bool,
     pub all_threads: bool,
     pub lineage: bool,
@@ -115,7 +116,8 @@ pub struct Uprobe<'a> {
     pub offset: u64,
     pub at_return: bool,
     pub number: u32,
-    /// The offset in the file of a variable in which the kernel counts the probes, or 0 for none.
+    /// The offset in the file of the variable in which the kernel counts the probes. 0 if the file
+    /// has no such variable.
     pub counter_offset: u64,
     pub pid: u32,
 }
@@ -333,8 +335,8 @@ impl Kernel {
     }
 }
 
-/// Prints libbpf's log if the user asks for it with ONBEAT_BPF_LOG. Errors are returned as values in any
-/// case.
+/// Prints libbpf's log if the user asks for it with ONBEAT_BPF_LOG. Errors are returned as values,
+/// with or without this log.
 fn set_log() {
     fn print(_: libbpf_rs::PrintLevel, text: String) {
         eprint!("{text}");

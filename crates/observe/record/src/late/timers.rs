@@ -99,7 +99,8 @@ fn read_clock(memory: &impl Memory, address: u64) -> Option<Clock> {
     })
 }
 
-/// Returns the period in `words`, if a last call and a next call that fit this period follow in `words`.
+/// Returns the period in `words`. The times of the last call and of the next call must follow in
+/// `words` and fit the period. Otherwise returns `None`.
 fn period(words: &[u64], now: u64) -> Option<i64> {
     let &[period_ns, last, next] = words else {
         return None;

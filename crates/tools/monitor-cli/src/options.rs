@@ -82,19 +82,19 @@ pub struct Args {
 /// The options of saved incidents.
 #[derive(clap::Args)]
 pub struct Saves {
-    /// Save incidents in this directory, which belongs to the monitor alone
+    /// Save incidents in this directory, which only the monitor may use
     #[arg(long, value_name = "DIR")]
     pub incidents: Option<PathBuf>,
-    /// Save the events from this time before an incident on
+    /// Save the events of this time before an incident
     #[arg(long, value_name = "T", value_parser = parse_duration, default_value = "30s")]
     pub before: Duration,
-    /// Save the events until this time after an incident's begin
+    /// Save the events of this time after the begin of an incident
     #[arg(long, value_name = "T", value_parser = parse_duration, default_value = "5s")]
     pub after: Duration,
     /// Remove the oldest and least severe incidents above this size
     #[arg(long, value_name = "BYTES", value_parser = parse_size, default_value = "1G")]
     pub max_size: u64,
-    /// Size of the recording from which incidents are saved
+    /// Size of the recording that is kept for saving incidents
     #[arg(long, value_name = "BYTES", value_parser = parse_size, default_value = "128M")]
     pub recording: u64,
     /// Save at most this number of incidents in an hour

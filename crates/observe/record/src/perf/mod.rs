@@ -159,9 +159,9 @@ impl Switches {
         self.follow(pid)
     }
 
-    /// Opens events for a process without inherited ones, and for all its descendants so far.
+    /// Opens events for a process without inherited events, and for all its present descendants.
     ///
-    /// Later children inherit these events, as the record of a child's fork shows.
+    /// Children that are started later inherit these events, as the record of a child's fork shows.
     fn follow(&mut self, pid: u32) -> io::Result<()> {
         let mut known = BTreeSet::new();
         for _ in 0..LOOKS {

@@ -14,7 +14,7 @@ const PRELOAD: &str = "LD_PRELOAD";
 const SANITIZER: &str = "ASAN_OPTIONS";
 const PREFIX: &str = "onbeat-preload-";
 
-/// The options for the rings, in which the preloaded library of each thread stores records.
+/// The options for the rings. The preloaded library stores the records of each thread in a ring.
 #[derive(Debug, Clone)]
 pub struct PlaceOptions {
     /// The size of each thread's ring in bytes: a power of two, from a page to 2^26. A thread that makes
@@ -85,8 +85,8 @@ impl Place {
         })
     }
 
-    /// Returns the environment variables to set for the recorded program. Its children inherit them. `before`
-    /// returns the value that a variable would have otherwise.
+    /// Returns the environment variables to set for the recorded program. The program's children
+    /// inherit them. `before` returns the value that a variable would have otherwise.
     pub fn environment(
         &self,
         before: impl Fn(&str) -> Option<OsString>,

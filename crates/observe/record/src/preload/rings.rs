@@ -35,7 +35,7 @@ pub struct Losses {
 pub struct Refused {
     /// The process id, in the PID namespace of the process.
     pub pid: u32,
-    /// The reason, as one line for the user.
+    /// The reason why the records are missing, as one line for the user.
     pub reason: String,
 }
 

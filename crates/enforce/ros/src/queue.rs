@@ -35,10 +35,10 @@ struct Waiting<T> {
 }
 
 /// The item that leaves next, and its slot.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Next {
     place: usize,
-    /// The slot in which the item leaves.
     pub due: Due,
     /// Whether the item's cycle was inferred from its arrival, because its lineage was unknown.
     pub by_arrival: bool,

@@ -31,6 +31,7 @@ pub mod flags {
 
 /// The passage of one item through the shaper. Times are CLOCK_MONOTONIC in ns, except the source
 /// time stamp.
+#[allow(missing_docs)] // the names say what they are
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Record {
@@ -57,7 +58,6 @@ pub struct Record {
     pub slot: u16,
     /// The fate of the item, as a combination of the bits in [`flags`].
     pub flags: u32,
-    /// The length of the serialised item in bytes.
     pub bytes: u32,
     /// The number of records that were lost just before this one, because the pipe was full.
     /// Records of all outputs count.

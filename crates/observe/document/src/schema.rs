@@ -143,9 +143,9 @@ pub enum CallbackType {
 
 /// A group of callbacks that run on the same threads. It covers one executor, or all executors that one thread
 /// spins in turn. Each callback that ran is in exactly one group.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Executor {
-    /// The ids of the callbacks in the group, sorted.
     pub callbacks: Vec<String>,
     /// The maximum number of threads in one run that ran any of the callbacks. It exceeds one for
     /// a multi-threaded executor and for a restarted process.
@@ -359,6 +359,7 @@ impl Typical {
 
 /// The threads with one name, policy and priority that ran a callback. Runs are compared by name, policy and
 /// priority, because thread ids differ.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ThreadUse {
     /// The thread's name, as in `/proc/PID/comm`. It is untrusted.
@@ -367,7 +368,6 @@ pub struct ThreadUse {
     pub policy: String,
     /// The kernel's priority: 0 to 99 for real-time threads, 100 to 139 for normal ones.
     pub priority: u8,
-    /// The CPUs on which the thread was seen, sorted.
     pub cpus: Vec<u16>,
 }
 

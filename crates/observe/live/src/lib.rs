@@ -43,16 +43,15 @@ const ENTRIES_MAX: usize = 4096;
 /// The largest number of characters of a thread's name; the rest is cut off.
 const NAME_MAX: usize = 64;
 
-/// The number of seconds in a chain's history.
 const HISTORY: u64 = 60;
 
 /// The maximum number of late executions that are stored until [`Live::drain_late`] returns them.
 const LATE_MAX: usize = 4096;
 
 /// The options of a live model.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone)]
 pub struct LiveOptions {
-    /// The options of the synthesis that makes the model from events.
     pub synth: SynthOptions,
     /// The time without an event after which the figures of a callback, path, edge, topic or thread
     /// are forgotten.

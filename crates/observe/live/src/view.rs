@@ -147,7 +147,6 @@ pub struct CallbackRow {
     /// The period of a timer, or the steady period of another callback.
     pub period_ns: Option<u64>,
     pub rate_hz: PerSpan<f64>,
-    /// The CPU time of an execution.
     pub exec: PerSpan<Times>,
     /// The time from an execution's release to its end.
     pub response: PerSpan<Times>,
@@ -165,9 +164,7 @@ pub struct CallbackRow {
 #[allow(missing_docs)]
 pub struct TopicRow {
     pub name: String,
-    /// The ids of the callbacks that publish on the topic, sorted.
     pub publishers: Vec<String>,
-    /// The ids of the callbacks that take the items, sorted.
     pub subscribers: Vec<String>,
     /// The number of publications by callbacks per second. `None` if no callback publishes.
     pub rate_hz: Option<PerSpan<f64>>,
@@ -200,7 +197,6 @@ pub struct ThreadRow {
     pub name: String,
     /// The CPU on which the thread was last seen.
     pub cpu: Option<u16>,
-    /// The ids of the callbacks that the thread ran.
     pub callbacks: Vec<String>,
     /// The share of one CPU that the thread used, from 0 to 1.
     pub load: PerSpan<f64>,

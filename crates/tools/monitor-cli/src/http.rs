@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 
 const CLIENTS_MAX: usize = 32;
 
-/// The largest HTTP request that the monitor reads, in bytes.
 const REQUEST_MAX: usize = 8192;
 
 /// The time after which the monitor disconnects an HTTP client.

@@ -75,7 +75,6 @@ pub struct Session {
     out: Outputs,
     saving: Saving,
     counters: Counters,
-    /// The incidents that will be saved, by number.
     due: BTreeMap<u64, Due>,
     judged_ns: Option<u64>,
     /// The view from which the metrics are served, and the time at which it was made, in ns.

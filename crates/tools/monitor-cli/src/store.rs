@@ -28,7 +28,6 @@ pub struct Store {
     max_bytes: u64,
 }
 
-/// The figures of an incident that decide which incident is removed first.
 #[derive(Deserialize)]
 struct Ranked {
     severity: f64,

@@ -16,14 +16,12 @@ pub(super) struct TypeSupport {
 /// the process ends.
 pub(super) struct ServiceSupport {
     pub(super) handle: *const c_void,
-    /// The type support of the service's events.
     pub(super) event: *const c_void,
     pub(super) events: Maker,
     pub(super) responses: Maker,
     _library: ManuallyDrop<Library>,
 }
 
-/// The functions that allocate and free a message.
 #[derive(Clone, Copy)]
 pub(super) struct Maker {
     create: unsafe extern "C" fn() -> *mut c_void,

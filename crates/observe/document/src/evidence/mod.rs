@@ -127,7 +127,6 @@ impl HelperEvidence {
     }
 }
 
-/// The key of a path: its callbacks, the topics between them, and `own`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PathKey {
     pub callbacks: Vec<String>,

@@ -17,11 +17,11 @@ pub struct Helper {
 }
 
 /// The waits and the CPU time of helper threads.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct HelperFigures {
     /// The waits for a CPU: from when a thread could run until it ran.
     pub ready_ns: Dist,
-    /// The time for which the threads had a CPU, in ns.
     pub exec_ns: u64,
     /// The time from the first event of the group's threads to the last, in ns.
     pub observed_ns: u64,

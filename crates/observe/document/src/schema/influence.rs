@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The kind of component that made a callback wait.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ComponentKind {
@@ -18,7 +19,6 @@ pub enum ComponentKind {
     Host,
     /// Several components whose influence is too small to list.
     Others,
-    /// A thread whose name was not recorded.
     Unnamed,
     /// The component is unknown, because the recording does not show it.
     Untold,

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 
 pub const SECOND_NS: u64 = 1_000_000_000;
 
-/// The distance between the process ids of two generations.
 const IDS: u32 = 100_000;
 
 /// A recorded system, which can be played several times with other ids and names.

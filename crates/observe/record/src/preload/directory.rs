@@ -81,7 +81,6 @@ impl Directory {
         Err(failed)
     }
 
-    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }

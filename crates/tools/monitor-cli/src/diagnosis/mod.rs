@@ -38,7 +38,6 @@ const UNANSWERED_MAX: u32 = 8;
 /// The time between two processes that the monitor offers to the publisher, in ns.
 const OFFER_NS: u64 = 500_000_000;
 
-/// The greatest size of the publisher's configuration, in bytes.
 const CONFIG_MAX: u64 = 1 << 20;
 
 /// The capabilities of the thread that starts the publisher: to read the environment of the watched process,
@@ -183,7 +182,7 @@ impl Diagnosis {
         lines
     }
 
-    /// Publishes that the monitor no longer judges the requirements.
+    /// Publishes that the monitor no longer judges the requirements, and ends the publisher.
     pub fn end(&mut self) {
         lock(&self.board).has_ended = true;
         self.thread = None;

@@ -22,7 +22,6 @@ pub struct Pages {
     changed: VecDeque<usize>,
     /// The index of the status that follows next in the round over all statuses.
     next: usize,
-    /// The number of statuses in the latest message.
     latest: usize,
 }
 

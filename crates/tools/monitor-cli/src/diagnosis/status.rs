@@ -14,7 +14,6 @@ use onbeat_document::text::duration;
 use onbeat_ros::diagnostics::{DiagnosticStatus, Level};
 use std::collections::BTreeMap;
 
-/// The place and the cause of a saved incident.
 #[derive(Debug, Clone)]
 pub struct Evidence {
     pub directory: String,

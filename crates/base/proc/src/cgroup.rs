@@ -17,13 +17,14 @@ pub struct Mount {
     pub controller: &'static str,
 }
 
-/// Returns the mounted hierarchies with a freezer: version 1, then version 2. `table` is
-/// `/proc/self/mountinfo` or a file of the same format.
+/// Returns the mounted cgroup hierarchies that have a freezer: the one of version 1, then the one
+/// of version 2. `table` is `/proc/self/mountinfo` or a file of the same format.
 pub fn freezers(table: &Path) -> io::Result<(Option<Mount>, Option<Mount>)> {
     Ok(parse_freezers(&fs::read_to_string(table)?))
 }
 
-/// Finds the hierarchies that [`freezers`] returns, in the text of a table of mounts.
+/// Finds the mounted cgroup hierarchies with a freezer (version 1, then version 2) in the text of a
+/// table of mounts.
 pub fn parse_freezers(table: &str) -> (Option<Mount>, Option<Mount>) {
     let (mut v1, mut v2) = (None, None);
     for line in table.lines() {
@@ -53,8 +54,8 @@ pub fn parse_freezers(table: &str) -> (Option<Mount>, Option<Mount>) {
     (v1, v2)
 }
 
-/// Finds the version 1 hierarchy of a controller in the text of a table of mounts. Returns `None` if it is
-/// not mounted.
+/// Finds the version 1 cgroup hierarchy of a controller in the text of a table of mounts. Returns
+/// `None` if it is not mounted.
 pub fn parse_controller(table: &str, controller: &'static str) -> Option<Mount> {
     table.lines().find_map(|line| {
         let (mount, super_block) = line.split_once(" - ")?;
@@ -71,14 +72,14 @@ pub fn parse_controller(table: &str, controller: &'static str) -> Option<Mount> 
     })
 }
 
-/// Returns the mount points of the hierarchies that group processes to be paused or killed
-/// together. These are the version 1 freezer, the hierarchy that systemd names its services in, and
-/// version 2. `table` is a file as for [`freezers`].
+/// Returns the mount points of the cgroup hierarchies whose groups can be paused or killed as a
+/// whole: the version 1 freezer, the hierarchy in which systemd names its services, and version 2.
+/// `table` is `/proc/self/mountinfo` or a file of the same format.
 pub fn grouping(table: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(parse_grouping(&fs::read_to_string(table)?))
 }
 
-/// Finds the mount points that [`grouping`] returns, in the text of a table of mounts.
+/// Finds the mount points that [`grouping`] returns in the text of a table of mounts.
 pub fn parse_grouping(table: &str) -> Vec<PathBuf> {
     let groups = |line: &str| {
         let (mount, super_block) = line.split_once(" - ")?;
@@ -113,7 +114,8 @@ impl Mount {
             })
             .ok_or_else(|| io::Error::other("the thread has no cgroup in this hierarchy"))?;
         let path = path.strip_suffix(" (deleted)").unwrap_or(path);
-        let outside = || io::Error::other(format!("its cgroup {path:?} is not mounted here"));
+        let outside =
+            || io::Error::other(format!("the thread's cgroup {path:?} is not mounted here"));
         let inside = Path::new(path)
             .strip_prefix(&self.root)
             .map_err(|_| outside())?;
@@ -132,8 +134,8 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// Finds the cgroup of a directory in the text of a table of mounts, or `None` if no hierarchy
-    /// contains it. The directory's path must not contain links.
+    /// Finds the cgroup of a directory in the text of a table of mounts, or `None` if no cgroup
+    /// hierarchy contains it. The directory's path must not contain links.
     pub fn of_directory(directory: &Path, table: &str) -> Option<Cgroup> {
         let mounted = |line: &str| {
             let (mount, super_block) = line.split_once(" - ")?;
@@ -176,8 +178,8 @@ impl Cgroup {
     }
 }
 
-/// Reads a file with one id per line, such as `cgroup.procs`. Returns an empty list if the file no longer
-/// exists.
+/// Reads the ids from a file with one id per line, for example `cgroup.procs`. Returns an empty
+/// list if the file no longer exists.
 pub fn ids(file: &Path) -> Vec<u32> {
     let text = fs::read_to_string(file).unwrap_or_default();
     text.lines().filter_map(|l| l.trim().parse().ok()).collect()
@@ -278,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_read_line_by_line() {
+    fn the_ids_in_a_cgroup_file_are_read_line_by_line() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("ids");
         fs::write(&file, "1\n 22 \nx\n\n3").unwrap();

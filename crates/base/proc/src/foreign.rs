@@ -72,8 +72,8 @@ impl Reach {
         identify_place(&self.resolve()?).map(|(id, _)| id)
     }
 
-    /// Opens the file. Fails if it is not a regular file, or if it belongs to another process and a program
-    /// (FUSE) serves its file system.
+    /// Opens the file. Fails if it is not a regular file, or if it belongs to another process and a
+    /// program (FUSE) serves the file's file system.
     pub fn open(&self) -> io::Result<Opened> {
         let place = self.resolve()?;
         let (_, mount) = identify_place(&place)?;
@@ -127,8 +127,8 @@ fn resolve_below(
     Err(rustix::io::Errno::AGAIN)
 }
 
-/// The largest part of a table of mounts that is read, in bytes. It holds more than 100,000 mounts, the
-/// kernel's default limit.
+/// The largest part of a table of mounts that onbeat reads, in bytes. It is enough for 100,000
+/// mounts, the kernel's default limit.
 const MOUNTS_MAX: u64 = 4 << 20;
 
 /// The mounts of a process, as the text of `/proc/PID/mountinfo`. The kernel writes this text without asking
@@ -151,9 +151,9 @@ impl Mounts {
         })
     }
 
-    /// Fails if a program serves this mount, or if the mount is not in the table. It is unknown what serves a
-    /// mount that was removed. `None` checks all mounts, because kernels before 5.8 do not report the mount
-    /// of a file.
+    /// Fails if a program serves the mount with the id `mount`, or if the table lacks this mount:
+    /// onbeat cannot know what serves a mount that was removed. With `None`, all mounts are
+    /// checked, because kernels before 5.8 do not report the mount of a file.
     fn check(&self, mount: Option<u64>) -> io::Result<()> {
         let Some(mount) = mount else {
             return self.check_all();
@@ -174,7 +174,7 @@ impl Mounts {
 }
 
 const SERVED: &str =
-    "a program serves its file system (FUSE). Copy the file to another file system.";
+    "a program (FUSE) serves the file system of the file. Copy the file to another file system.";
 
 fn is_served(kind: &str) -> bool {
     let kind = kind.split('.').next().unwrap_or(kind);
@@ -200,8 +200,8 @@ fn identify(file: impl AsFd) -> io::Result<(FileId, u64)> {
     Ok(((stat.st_dev, stat.st_ino), stat.st_size.max(0) as u64))
 }
 
-/// Returns the identity and the mount of a regular file, as far as the kernel knows them without asking the
-/// file system.
+/// Returns the device and inode of a regular file, and the id of its mount if the kernel knows it.
+/// Does not ask the file system.
 fn identify_place(place: impl AsFd) -> io::Result<(FileId, Option<u64>)> {
     const MOUNT: StatxFlags = StatxFlags::MNT_ID;
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;

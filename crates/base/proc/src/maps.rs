@@ -8,10 +8,11 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The largest part of a table of mappings that is read, in bytes. It holds the kernel's default limit of
-/// 65,530 mappings, with paths of 250 characters.
+/// The largest part of a table of mappings that onbeat reads, in bytes. It is enough for 65,530
+/// mappings, the kernel's default limit, with paths of 250 characters.
 const MAPS_MAX: u64 = 24 << 20;
-/// The largest number of files that are listed for one process. Large ROS 2 processes map a few hundred.
+/// The largest number of mapped files that onbeat lists for one process. Large ROS 2 processes map
+/// a few hundred.
 const PATHS_MAX: usize = 8192;
 
 /// A file that a process has mapped, or a file on disk, with its identity.
@@ -25,8 +26,8 @@ pub struct MappedFile {
 }
 
 impl MappedFile {
-    /// Identifies the file at `reach`, which has the path `path` in its process. Fails if the file does not
-    /// exist or is not a regular file.
+    /// Returns the file at `reach` with its identity. `path` is the file's path in the process that
+    /// has mapped it. Fails if the file does not exist or is not a regular file.
     pub fn at(path: String, reach: Reach) -> io::Result<MappedFile> {
         let id = reach.id()?;
         Ok(MappedFile { id, path, reach })

@@ -7,7 +7,8 @@ use std::ops::Range;
 const PAGE: u64 = 4096;
 const ENTRY: u64 = 8;
 const ENTRIES_AT_ONCE: u64 = 64 * 1024;
-/// The largest address space that is inspected, in bytes. Reserved address space may be far larger.
+/// The largest address space of a process that onbeat inspects, in bytes. A process can reserve far
+/// more address space than it uses.
 const BYTES_MAX: u64 = 64 << 30;
 
 /// Lists the private writable mappings without a file in the bytes of `/proc/PID/maps`. These are the heaps,
@@ -94,7 +95,7 @@ garbage";
     }
 
     #[test]
-    fn only_pages_in_memory_are_listed() {
+    fn only_heap_pages_in_memory_are_listed() {
         // Only one page of this large allocation is touched.
         let mut large = Vec::<u8>::with_capacity(64 << 20);
         large.push(1);

@@ -6,19 +6,14 @@ use std::os::unix::fs::MetadataExt;
 
 /// A kind of namespace that a container can have. User and time namespaces are left out, because they do not
 /// change which object a name or id refers to.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Namespace {
-    /// A cgroup namespace, which hides the upper part of cgroup paths.
     Cgroup,
-    /// The namespace of System V objects and POSIX message queues.
     Ipc,
-    /// A mount namespace, which has mounted file systems of its own.
     Mount,
-    /// A network namespace, which has interfaces and ports of its own.
     Network,
-    /// A PID namespace, which has process ids of its own.
     Pid,
-    /// A UTS namespace, which has a host name of its own.
     Uts,
 }
 

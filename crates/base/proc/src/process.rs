@@ -35,8 +35,8 @@ pub fn parent(pid: u32) -> Option<u32> {
     Some(Stat::of(pid)?.parent)
 }
 
-/// Returns whether a process is running. Returns false for a zombie, which has ended but whose parent has not
-/// noticed yet.
+/// Returns whether a process is running. Returns false for a zombie: a process that has ended,
+/// while its parent has not read its exit status yet.
 pub fn is_alive(pid: u32) -> bool {
     Stat::of(pid).is_some_and(|stat| !stat.has_ended())
 }
@@ -73,9 +73,10 @@ pub fn thread_name(pid: u32, tid: u32) -> Option<String> {
     Some(String::from_utf8_lossy(name).into_owned())
 }
 
-/// The limit for a command line, in bytes. A process may give its command line any length.
+/// The largest part of a command line that onbeat reads, in bytes. A process may give its command
+/// line any length.
 const COMMAND_MAX: usize = 64 << 10;
-/// The limit for an environment, in bytes. The kernel accepts less for a new program.
+/// The largest environment that onbeat reads, in bytes. The kernel accepts less for a new program.
 const ENVIRONMENT_MAX: u64 = 8 << 20;
 
 fn first_bytes(path: &str, limit: u64) -> io::Result<Vec<u8>> {
@@ -116,8 +117,8 @@ pub fn parse_environment(bytes: &[u8]) -> Vec<Variable> {
     bytes.split(|&b| b == 0).filter_map(variable).collect()
 }
 
-/// The user id and group id that a process runs as. Its real, effective, saved and file-system ids
-/// are the same.
+/// The user id and group id that a process runs as. The real, effective, saved and file-system ids
+/// of the process are the same.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct User {
@@ -125,8 +126,9 @@ pub struct User {
     pub gid: u32,
 }
 
-/// Returns the user and group of a process, or `None` if the process has ended. Also returns `None` if the
-/// real, effective, saved and file-system ids differ, because the process then belongs to no single user.
+/// Returns the user and group of a process, or `None` if the process has ended. Also returns `None`
+/// if the real, effective, saved and file-system ids differ, because the process then does not
+/// belong to one user.
 pub fn user(pid: u32) -> Option<User> {
     // The owner of /proc/PID shows only the effective user.
     let status = Status::of(pid).ok()?;
@@ -153,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_own_process_is_found() {
+    fn the_own_process_and_its_facts_are_found() {
         let own = std::process::id();
         assert!(processes().contains(&own));
         assert!(threads(own).contains(&own));

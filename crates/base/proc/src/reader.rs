@@ -19,8 +19,9 @@ const PATH_MAX: usize = 256;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Silent;
 
-/// Reads memory and files of other processes through a child process, because such a read may never return.
-/// The child is started at the first read, with the rights that this process has then.
+/// Reads memory and files of other processes through a child process, because such a read may never
+/// return. The child is started at the first read, with the rights that this process has at that
+/// time.
 #[derive(Debug)]
 pub struct Reader {
     patience: Duration,
@@ -103,7 +104,8 @@ impl Reader {
         Ok(read?.and_then(|bytes| bytes))
     }
 
-    /// Sends a request to the child and passes the answer to `take`: its length, or a negative error number.
+    /// Sends a request to the child. Passes the shared memory and the answer's length, or a
+    /// negative error number, to `take`.
     fn ask<T>(
         &mut self,
         request: &Request,
@@ -338,7 +340,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_and_files_are_read_through_the_child() {
+    fn memory_and_files_of_a_process_are_read_through_the_child_process() {
         let mut reader = Reader::new(Duration::from_secs(60));
         let (own, text) = (std::process::id(), b"some bytes".to_vec());
         let mut read = vec![0; text.len()];

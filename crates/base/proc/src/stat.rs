@@ -5,15 +5,14 @@ use std::fs;
 /// The kernel's report about a process or thread in one line (`/proc/PID/stat`).
 ///
 /// Field numbers in the descriptions are those of proc(5).
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stat {
-    /// The id of the process or thread, field 1.
     pub id: u32,
     /// The name (`comm`), field 2. The process can choose its name, so the text is untrusted.
     pub name: String,
     /// The state, field 3, for example R for running or ready, S for asleep, T for stopped, Z for zombie.
     pub state: char,
-    /// The id of the parent process, field 4.
     pub parent: u32,
     /// The CPU time in user mode, field 14, in ticks ([`crate::system::ticks_per_second`]). For a process it
     /// is the sum over all its threads.
@@ -22,7 +21,6 @@ pub struct Stat {
     pub system_ticks: u64,
     /// The kernel's priority, field 18 plus 100: 0 to 99 are real-time, 100 to 139 normal.
     pub priority: u8,
-    /// The number of threads of the process, field 20.
     pub threads: u32,
     /// The start time, field 22, in ticks since the machine started. Together with the id, it
     /// distinguishes a process from a later one with the same id.
@@ -38,8 +36,8 @@ impl Stat {
         Stat::read(&format!("/proc/{id}/stat"))
     }
 
-    /// Reads the line of a thread, with the CPU time of that thread alone. Returns `None` if the
-    /// thread has ended.
+    /// Reads the `stat` line of a thread. Its CPU time is the time of this thread only. Returns
+    /// `None` if the thread has ended.
     pub fn of_thread(pid: u32, tid: u32) -> Option<Stat> {
         Stat::read(&format!("/proc/{pid}/task/{tid}/stat"))
     }

@@ -30,7 +30,7 @@ impl Status {
         Ok(Status::parse(&String::from_utf8_lossy(&bytes)))
     }
 
-    /// Wraps a text that has the format of a `status` file.
+    /// Creates a [`Status`] from a text in the format of a `status` file.
     pub fn parse(text: &str) -> Status {
         Status(text.to_owned())
     }
@@ -70,7 +70,8 @@ impl Status {
         u64::from_str_radix(std::str::from_utf8(low).ok()?, 16).ok()
     }
 
-    /// Returns the numbers of voluntary and of involuntary context switches so far.
+    /// Returns the numbers of voluntary and of involuntary context switches since the thread's
+    /// start.
     pub fn context_switches(&self) -> Option<(u64, u64)> {
         let voluntary = self.number("voluntary_ctxt_switches")?;
         Some((voluntary, self.number("nonvoluntary_ctxt_switches")?))

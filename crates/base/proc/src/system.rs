@@ -24,7 +24,7 @@ pub fn is_in_pid_namespace() -> bool {
     fs::read_link("/proc/self/ns/pid").is_ok_and(|name| name.as_os_str() != FIRST_PID_NAMESPACE)
 }
 
-/// The PID namespace of the machine itself. The kernel gives this fixed number to no other namespace.
+/// The name of the PID namespace of the machine itself. The kernel reserves this number for it.
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 /// Returns the number of ticks per second. Times in `stat` files are in ticks.
@@ -82,7 +82,8 @@ pub struct CpuTicks {
     pub used: u64,
     /// The ticks in which a CPU had no work, even if a program waited for a device.
     pub idle: u64,
-    /// The ticks that the host of a virtual machine took.
+    /// The ticks in which the host of a virtual machine had the CPU, although this machine had
+    /// work.
     pub stolen: u64,
 }
 

@@ -15,7 +15,8 @@ pub struct Config {
     /// AMENT_PREFIX_PATH.
     #[serde(default)]
     pub folders: Vec<PathBuf>,
-    /// The outputs that the shaper holds back, and the inputs that it throttles.
+    /// The topics that pass through the shaper: outputs that it holds back, and inputs that it
+    /// throttles.
     pub outputs: Vec<Output>,
     /// The CPUs and priority of the DDS's threads and of the threads that receive items.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -31,7 +32,7 @@ pub struct Config {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<Table>,
     /// The inherited descriptor of the pipe for reports (see [`crate::report`]). The owner counts
-    /// as dead when nobody reads the pipe any more.
+    /// as dead when no process has the reading end of the pipe open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report_fd: Option<i32>,
     /// The inherited descriptor of the table of lineage (see [`crate::lineage`]). Without it an
@@ -39,7 +40,7 @@ pub struct Config {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lineage_fd: Option<i32>,
     /// The inherited descriptor of the application's process (pidfd_open(2)). The shaper ends when
-    /// that process ends, even if others publish on the held topics. A process id would be
+    /// that process ends, even if other processes publish on the held topics. A process id would be
     /// meaningless within a container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub application_fd: Option<i32>,
@@ -53,7 +54,7 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Output {
-    /// The topic on which the application publishes while it is shaped.
+    /// The topic on which the application publishes while the shaper holds the output back.
     pub held_topic: String,
     /// The topic on which the shaper publishes. The application's other nodes subscribe to it.
     pub topic: String,
@@ -63,11 +64,12 @@ pub struct Output {
     /// The CPUs and priority of the sending thread. `None` if the thread inherits both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
-    /// The number of items that can wait in the shaper. The middleware's own history holds more.
+    /// The number of items that can wait in the shaper. Further items wait in the history of the
+    /// middleware.
     #[serde(default = "default_capacity")]
     pub capacity: usize,
-    /// The bytes that are reserved for each item at the start. If a larger item arrives, its memory
-    /// grows.
+    /// The number of bytes that are reserved for each item at the start. For a larger item, the
+    /// memory is enlarged when the item arrives.
     #[serde(default = "default_item_bytes")]
     pub item_bytes: usize,
     /// The history depth of the shaper's publisher. The shaper cannot read the depth of the held
@@ -75,7 +77,8 @@ pub struct Output {
     #[serde(default = "default_depth")]
     pub depth: usize,
     /// Whether the sender wakes up before a slot and spins until the slot begins. Otherwise it
-    /// sleeps until the slot, needs no CPU time, and is as late as the machine wakes it up.
+    /// sleeps until the slot begins. It then needs no CPU time, and is late by the machine's
+    /// wake-up latency.
     #[serde(default = "default_spins")]
     pub spins: bool,
 }

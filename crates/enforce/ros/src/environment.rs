@@ -24,12 +24,12 @@ const PREFIXES: &[&str] = &[
     "FASTDDS_",
     "ZENOH_",
 ];
-/// The folders that the dynamic linker searches anyway. They are not added to LD_LIBRARY_PATH,
-/// where they would hide other folders.
+/// The folders that the dynamic linker always searches. They are not added to LD_LIBRARY_PATH,
+/// because they would then take precedence over other folders.
 const SYSTEM: &[&str] = &["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"];
 
-/// The greatest size of an environment and of a table of mappings, in bytes. A process can make
-/// both as long as it likes.
+/// The greatest size of an environment and of a table of mappings, in bytes. A process can make its
+/// environment and its table of any length.
 const ENVIRON_MAX: u64 = 8 << 20;
 const MAPS_MAX: u64 = 24 << 20;
 
@@ -49,7 +49,7 @@ pub enum EnvironmentError {
 /// librcl and the folders of libraries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Environment {
-    /// The variables for the shaper, which gets no others. LD_LIBRARY_PATH is complete.
+    /// The complete environment for the shaper. LD_LIBRARY_PATH contains all folders that it needs.
     pub variables: Vec<(OsString, OsString)>,
     /// The path from which the application has loaded librcl.
     pub rcl: PathBuf,

@@ -16,23 +16,26 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
-/// The library, which processes load through `LD_PRELOAD`.
+/// The bytes of the library that holds messages back inside the application. Processes load it
+/// through `LD_PRELOAD`.
 pub const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libonbeat_hold.so"));
-/// The environment variable with the directory of the files.
+/// The environment variable that names the directory with the library's files.
 pub const DIRECTORY: &str = "ONBEAT_HOLD";
 /// The name of the named pipe on which processes write a [`crate::report::Record`] per item.
 pub const REPORTS: &str = "reports";
-/// The name of the library's thread.
+/// The name of the thread that the library starts.
 pub const THREAD: &str = "onbeat-hold";
 
 const PAGE: &str = "page";
 const OUTPUTS: &str = "outputs";
 const LINEAGE: &str = "lineage";
-/// The number of processes that can wait for the table of lineage. Others infer cycles.
+/// The number of processes that can wait for the table of lineage at the same time. Further
+/// processes get no table, and infer the cycles of items from their arrivals.
 const MAX_WAITING: usize = 64;
 
 /// An output that the library holds back, or an input that it throttles: a topic of a node, both
 /// with their full names.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
     /// The index of the output's slots in the page.
@@ -41,9 +44,7 @@ pub struct Output {
     pub kind: Kind,
     /// The policy for messages that missed the slots of their own execution.
     pub overshoot: Overshoot,
-    /// The full name of the node that publishes the output.
     pub node: String,
-    /// The full name of the topic.
     pub topic: String,
 }
 
@@ -80,7 +81,7 @@ pub fn write(directory: &Path, outputs: &[Output]) -> io::Result<PageWriter> {
     Ok(page)
 }
 
-/// Gives the table of lineage to the processes that ask for it.
+/// The server that gives the table of lineage to the processes that request it.
 #[derive(Debug)]
 pub struct LineageGiver {
     listener: UnixListener,
@@ -88,8 +89,9 @@ pub struct LineageGiver {
 }
 
 impl LineageGiver {
-    /// Listens in the directory of the files. `user` is the user of the application (uid, gid), if it is
-    /// not this process's.
+    /// Opens a socket in the directory of the library's files, on which processes request the table
+    /// of lineage. `user` is the user of the application (uid, gid), if it differs from the user of
+    /// this process.
     ///
     /// # Errors
     ///
@@ -108,7 +110,8 @@ impl LineageGiver {
         })
     }
 
-    /// Takes new questions, and answers all of them once there is a table. Does not wait.
+    /// Accepts new requests of processes, and answers all requests once there is a table. Does not
+    /// wait.
     pub fn poll(&mut self, table: Option<BorrowedFd<'_>>) {
         // A process that connects all the time keeps nobody here.
         for _ in 0..MAX_WAITING {

@@ -11,9 +11,10 @@ use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The layout of the table. The BPF programs use the same layout: `onbeat-record`, `records.table`.
+/// The layout of the table of lineage. The BPF programs use the same layout (`records.table` of
+/// `onbeat-record`).
 pub mod layout {
-    /// The number of places in the table of lineage. Each place holds the entry of one item.
+    /// The number of places in the table of lineage. Each place contains the entry of one item.
     pub const ENTRIES: u64 = 8192;
     /// The number of bits by which the hash is shifted right. The place of an item is (source time
     /// stamp × [`FACTOR`]) >> `SHIFT`.
@@ -23,8 +24,8 @@ pub mod layout {
     /// The constant of an entry's check word. The check word is the exclusive-or of source time
     /// stamp, start and this constant.
     pub const CHECK: u64 = 7_957_702_637_012_541_039;
-    /// The number of words of a place: source time stamp, start of the execution (CLOCK_MONOTONIC
-    /// in ns; 0 if unknown), check, and an unused one.
+    /// The number of 64-bit words of a place in the table: source time stamp, start of the
+    /// execution (CLOCK_MONOTONIC in ns; 0 if unknown), check, and an unused one.
     pub const ENTRY_WORDS: usize = 4;
     /// The size of the table of lineage in bytes.
     pub const BYTES: usize = ENTRIES as usize * ENTRY_WORDS * 8;
@@ -32,8 +33,8 @@ pub mod layout {
 }
 use layout::*;
 
-/// The table of lineage: when the execution of each recent item began. This process has mapped it
-/// read-only.
+/// The table of lineage, which contains the start of the execution of each recent item. This
+/// process has mapped the table read-only.
 #[derive(Debug)]
 pub struct LineageTable(NonNull<AtomicU64>);
 
@@ -66,7 +67,7 @@ impl LineageTable {
         }
         NonNull::new(address.cast())
             .map(LineageTable)
-            .ok_or_else(|| io::Error::other("the kernel mapped it at address 0"))
+            .ok_or_else(|| io::Error::other("the kernel mapped the table of lineage at address 0"))
     }
 
     /// Returns the time (CLOCK_MONOTONIC, ns) at which the execution that published an item began.

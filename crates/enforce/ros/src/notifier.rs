@@ -29,9 +29,9 @@ impl Notifier {
         };
     }
 
-    /// Sleeps until the count differs from `count`, or until `until_ns` (CLOCK_MONOTONIC). May
-    /// return early. The time is absolute and uses the kernel's high-resolution timer, as
-    /// clock_nanosleep does.
+    /// Sleeps until the count of notifications differs from `count`, or until `until_ns`
+    /// (CLOCK_MONOTONIC). May return early. The time is absolute and uses the kernel's
+    /// high-resolution timer, as clock_nanosleep does.
     pub fn wait(&self, count: u32, until_ns: u64) {
         let until = libc::timespec {
             tv_sec: (until_ns / 1_000_000_000) as libc::time_t,

@@ -19,19 +19,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The greatest number of outputs of one shaper.
 pub const MAX_OUTPUTS: usize = 16;
 
-/// The layout of the page, the memory by which the owner gives the shaper its table: numbers of
-/// 64-bit words.
+/// The layout of the page: the indices of its 64-bit words. The page is the memory through which
+/// the owner gives the shaper its table.
 pub mod layout {
     use super::{MAX_OUTPUTS, MAX_SLOTS};
-    /// The text `onbeat` and the version of this layout.
+    /// The value of the page's first word: the text `onbeat` and the version of this layout.
     pub const MAGIC: u64 = u64::from_le_bytes(*b"onbeat\0\x04");
     /// The index of the word with [`MAGIC`], by which a reader recognises the page and its version.
     pub const WORD_MAGIC: usize = 0;
-    /// The index of the word with the generation of the table. It is odd while the owner writes the
-    /// table.
+    /// The index of the word with the generation of the table. The generation is odd while the
+    /// owner writes the table.
     pub const WORD_GENERATION: usize = 1;
-    /// The index of the word with the state. 0: shape. 1: pass everything on at once. 2: shape and
-    /// carry late items over, whatever the policy, because shaping has just begun.
+    /// The index of the word with the state of shaping. 0: shape. 1: pass every item on at once. 2:
+    /// shape, and carry late items over whatever the policy is, because shaping has just begun.
     pub const WORD_STATE: usize = 2;
     /// The index of the word with the owner's last heartbeat (CLOCK_MONOTONIC in ns), or 0 if it
     /// has none.
@@ -52,9 +52,9 @@ pub mod layout {
     /// The index of the word with the origin that applies before [`WORD_ORIGIN_FROM`]
     /// (CLOCK_MONOTONIC in ns).
     pub const WORD_ORIGIN_BEFORE: usize = 8;
-    /// The index of the first word of the first output. An output has: its best case, its slots,
-    /// its slots before the last change, and the best case before that change. Slots are their
-    /// number, then start and end of each.
+    /// The index of the first word of the first output. The words of an output are: its best case,
+    /// its slots, its slots before the last change, and its best case before that change. Slots are
+    /// stored as their number, then start and end of each slot.
     pub const WORD_OUTPUTS: usize = 9;
     /// The number of words for the slots of one output: their number, then start and end of each.
     pub const SLOTS_WORDS: usize = 1 + 2 * MAX_SLOTS;
@@ -95,7 +95,7 @@ impl Map {
             return Err(io::Error::last_os_error());
         }
         Ok(Map(NonNull::new(address.cast()).ok_or_else(|| {
-            io::Error::other("the kernel mapped it at address 0")
+            io::Error::other("the kernel mapped the page at address 0")
         })?))
     }
 
@@ -165,8 +165,8 @@ impl PageWriter {
         PageWriter::on(fd)
     }
 
-    /// Creates a page without slots in a new file. Only this user can write it, and others can read
-    /// it.
+    /// Creates a page without slots in a new file. Only this user can write the file, and other
+    /// users can read it.
     pub fn in_file(path: &Path) -> io::Result<PageWriter> {
         let mut file = OpenOptions::new()
             .read(true)
@@ -357,15 +357,16 @@ impl PageReader {
         (slots, count)
     }
 
-    /// Reports whether items pass at once. They do if the owner requested it, or if its last
-    /// heartbeat is older than `silence_ns`.
+    /// Reports whether items pass at once, without a slot. They do if the owner requested it, or if
+    /// its last heartbeat is older than `silence_ns`.
     pub fn passes(&self, now_ns: u64, silence_ns: Option<u64>) -> bool {
         let last = self.0.load(WORD_HEARTBEAT);
         let silent = last != 0 && silence_ns.is_some_and(|s| now_ns.saturating_sub(last) > s);
         silent || !matches!(self.0.load(WORD_STATE), 0 | SETTLING)
     }
 
-    /// Reports whether late items leave in a later slot instead of by the policy. Real-time safe.
+    /// Reports whether late items leave in a later slot, whatever the policy for late items is.
+    /// Real-time safe.
     pub fn settles(&self) -> bool {
         self.0.load(WORD_STATE) == SETTLING
     }

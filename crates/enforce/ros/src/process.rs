@@ -49,21 +49,22 @@ pub fn has_ended(pidfd: RawFd) -> bool {
     ready > 0 && ask.revents != 0
 }
 
-/// Lets this process continue when its parent ends, even if this process was stopped. It can then
-/// notice the parent's end.
+/// Lets this process continue when its parent ends, even if this process was stopped. The process
+/// can then react to the parent's end.
 pub fn continue_without_owner() {
     // SAFETY: the call takes no pointers and changes only a signal of this process.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGCONT as libc::c_ulong) };
 }
 
-/// Locks the memory that the process uses. If the system refuses, the process goes on, but paging
-/// may delay items.
+/// Locks the memory that the process uses. If the system refuses, the process continues without
+/// locked memory. Paging may then delay items.
 pub fn lock_memory() {
     // SAFETY: the call takes no pointers and changes only how the kernel keeps memory.
     unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT) };
 }
 
-/// Makes the calling thread's timers fire when they are due, even without a real-time policy.
+/// Makes the timers of the calling thread fire exactly when they are due, also without a real-time
+/// policy.
 pub fn no_slack() {
     // SAFETY: the call takes no pointers.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) };

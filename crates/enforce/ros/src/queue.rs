@@ -19,10 +19,11 @@ pub struct Stamp {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Origin {
-    /// The cycle in which the execution with this start time began. The cycle's number is computed
-    /// at each use, because it changes with the schedule's origin.
+    /// The item's execution has begun at this time, and this gives the cycle. The cycle's number is
+    /// computed at each use, because it changes with the schedule's origin.
     Born(u64),
-    /// The cycle that lies this number of cycles before the one that the arrival suggests.
+    /// The item's cycle lies this number of cycles before the cycle that the item's arrival
+    /// suggests.
     Arrival(i64),
 }
 
@@ -34,10 +35,10 @@ struct Waiting<T> {
 }
 
 /// The item that leaves next, and its slot.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Next {
     place: usize,
-    /// The slot in which the item leaves.
     pub due: Due,
     /// Whether the item's cycle was inferred from its arrival, because its lineage was unknown.
     pub by_arrival: bool,
@@ -55,7 +56,7 @@ pub struct Queue<T> {
 }
 
 impl<T> Queue<T> {
-    /// Creates an empty queue that can hold `capacity` items.
+    /// Creates an empty queue with room for `capacity` items.
     pub fn new(capacity: usize) -> Queue<T> {
         Queue {
             waiting: Vec::with_capacity(capacity),
@@ -68,7 +69,7 @@ impl<T> Queue<T> {
         self.waiting.len() < self.waiting.capacity()
     }
 
-    /// Reports whether the queue holds no items.
+    /// Reports whether the queue has no items.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -108,7 +109,7 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Returns the item that leaves next under this schedule. Real-time safe: one step per waiting
+    /// Returns the item that leaves next under `schedule`. Real-time safe: one step per waiting
     /// item.
     pub fn next(&self, schedule: &SlotSchedule, now_ns: i64) -> Option<Next> {
         let due = |(place, waiting): (usize, &Waiting<T>)| {
@@ -152,8 +153,8 @@ mod tests {
         SlotSchedule::new(100 * MS, 0, 20 * MS, &[SLOT]).unwrap()
     }
 
-    /// Returns the number, the begin of the slot (ms) and the lateness of each item that leaves. An
-    /// item has a number, an arrival (ms), and the start of its execution (ms) if known.
+    /// Returns the number, the begin of the slot (ms) and the lateness of each item that leaves.
+    /// Each of `items` has a number, an arrival (ms), and the start of its execution (ms) if known.
     fn left(items: &[(u32, i64, Option<u64>)]) -> Vec<(u32, i64, bool)> {
         let (schedule, mut queue) = (schedule(), Queue::new(8));
         let (mut left, mut now_ns) = (Vec::new(), 0);

@@ -73,8 +73,8 @@ pub fn remap_args(node: &str, topic: &str, held: &str) -> Result<Vec<String>, Re
     ])
 }
 
-/// Returns `command` with remapping rules for `moves`, which come before competing rules of the
-/// command.
+/// Returns `command` with remapping rules for `moves`. They come before the rules of the command,
+/// so that they take precedence.
 pub fn remap_command(command: &[String], moves: &[Move]) -> Result<Vec<String>, RemapError> {
     let program = command.first().ok_or(RemapError::Empty)?;
     if program.rsplit('/').next() == Some("ros2") && command.get(1).is_some_and(|w| w == "launch") {

@@ -24,12 +24,14 @@ pub mod flags {
     /// The item's cycle was inferred from its arrival, because its lineage was unknown.
     pub const BY_ARRIVAL: u32 = 128;
     /// The record is about a message that could not be held inside the application: it was too
-    /// large, lent by the middleware, or there was no room. It left at once, after the held ones.
+    /// large, lent by the middleware, or there was no room. The message left at once, after the
+    /// held messages.
     pub const NOT_HELD: u32 = 256;
 }
 
 /// The passage of one item through the shaper. Times are CLOCK_MONOTONIC in ns, except the source
 /// time stamp.
+#[allow(missing_docs)] // the names say what they are
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Record {
@@ -37,7 +39,7 @@ pub struct Record {
     pub sequence: u64,
     /// The source time stamp of the publication on the held topic (CLOCK_REALTIME).
     pub source_ns: i64,
-    /// The time at which the receiver had taken the item.
+    /// The time at which the shaper's receiver had taken the item.
     pub arrival_ns: i64,
     /// The time at which the publish call began, or 0 if the item was not published.
     pub start_ns: i64,
@@ -56,10 +58,9 @@ pub struct Record {
     pub slot: u16,
     /// The fate of the item, as a combination of the bits in [`flags`].
     pub flags: u32,
-    /// The length of the serialised item in bytes.
     pub bytes: u32,
-    /// The number of records that were lost just before this one, because the pipe was full. Counts
-    /// all outputs.
+    /// The number of records that were lost just before this one, because the pipe was full.
+    /// Records of all outputs count.
     pub lost: u32,
 }
 
@@ -125,7 +126,7 @@ pub struct Reporter {
 
 impl Reporter {
     /// Creates a reporter that writes to an inherited pipe, and makes the pipe non-blocking. With
-    /// `None` it reports nothing.
+    /// `None`, the reporter discards all records.
     pub fn new(fd: Option<RawFd>) -> io::Result<Reporter> {
         if let Some(fd) = fd {
             // SAFETY: the call takes no pointers; a wrong descriptor is an error.

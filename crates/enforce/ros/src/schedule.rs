@@ -51,8 +51,7 @@ impl Slots {
     }
 }
 
-/// The cycle, the origin and the slots of one output. It is a plain value: copying it allocates
-/// nothing.
+/// The cycle, the origin and the slots of one output. Copying this value allocates no memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotSchedule {
     cycle: Cycle,
@@ -71,22 +70,22 @@ struct Before {
 /// The slot in which an item leaves, and whether the item missed its own slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Due {
-    /// The number of the execution to which the item belongs.
+    /// The number of the execution of the chain to which the item belongs.
     pub cycle: i64,
     /// The slot in which the item leaves: the one that is open now, or the next one.
     pub opening: Opening,
     /// Whether the item missed the slots of its own execution (overshoot). It then leaves in a slot
     /// of a later execution, or after the last slot of its own execution.
     pub late: bool,
-    /// Whether the item arrived in time, but the sender did not run during its slot. The item then
-    /// leaves at once.
+    /// Whether the sender did not run during the slot of an item that arrived in time. The item
+    /// then leaves at once.
     pub overslept: bool,
 }
 
 impl SlotSchedule {
-    /// Creates a schedule. `earliest_ns` is the chain's best case. An item that arrives sooner
-    /// after a release belongs to the previous execution, because the first slot may start after
-    /// the best case (Definition 4.3.4). With 0, an item belongs to the last release.
+    /// Creates a schedule. `earliest_ns` is the chain's best case. An item that arrives less than
+    /// this time after a release belongs to the previous execution, because the first slot may
+    /// start after the best case (Definition 4.3.4). With 0, an item belongs to the last release.
     ///
     /// # Errors
     ///
@@ -172,8 +171,9 @@ impl SlotSchedule {
         count.saturating_mul(period_ns)
     }
 
-    /// Returns the slot of execution `from` or a later one that is open now or opens next.
-    /// Real-time safe: at most twice [`MAX_SLOTS`] steps.
+    /// Returns the slot that is open now, or else the slot that opens next. Considers only the
+    /// slots of execution `from` and of later executions. Real-time safe: at most twice
+    /// [`MAX_SLOTS`] steps.
     pub fn opening(&self, now_ns: i64, from: i64) -> Opening {
         let slots = self.slots.as_slice();
         let opening = match &self.before {
@@ -223,8 +223,8 @@ impl SlotSchedule {
         self.cycle.since_start_ns(cycle, at_ns)
     }
 
-    /// Returns the slot for an item of this execution that arrived at `arrival_ns` and has not
-    /// left. The slot never belongs to an earlier execution. Real-time safe.
+    /// Returns the slot for an item of execution `cycle` that arrived at `arrival_ns` and has not
+    /// left yet. The slot never belongs to an earlier execution. Real-time safe.
     pub fn due(&self, cycle: i64, arrival_ns: i64, now_ns: i64) -> Due {
         let next = self.opening(now_ns.max(arrival_ns), cycle);
         let late = next.cycle > cycle;
@@ -240,9 +240,9 @@ impl SlotSchedule {
         }
     }
 
-    /// Returns the last slot of the execution, if the item arrived before this slot's end and the
-    /// slot is nearer than `next`. The sender did not run in that slot. The item then leaves at
-    /// once: this is better than a cycle later, and delays no other item.
+    /// Returns the last slot of the execution, if the item arrived before the end of this slot and
+    /// the slot is nearer than `next`: the sender then overslept it. The item leaves at once, which
+    /// is better than a cycle later and delays no other item.
     fn overslept(
         &self,
         cycle: i64,

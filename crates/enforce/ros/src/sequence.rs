@@ -14,7 +14,7 @@ const STEADY_AFTER: u32 = 8;
 /// The greatest number of consecutive items that count as late. If more follow, an item was lost
 /// and none is late.
 const MAX_LATE: u32 = 3;
-/// The divisor for averaging: a new item counts as one part in this many.
+/// The divisor of the running averages: a new item has the weight 1/`WEIGHT`.
 const WEIGHT: i64 = 8;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -23,14 +23,14 @@ pub struct Sequence {
     steady: u32,
     late: u32,
     usual_ns: i64,
-    /// The average distance of arrivals from `usual_ns`, in ns.
+    /// The average difference between the arrivals of items and `usual_ns`, in ns.
     off_ns: i64,
 }
 
 impl Sequence {
     /// Returns the number of the execution to which an item belongs. `cycle` is the last execution
-    /// that can have published the item, and `after_ns` is the time from its release to the item's
-    /// arrival. Real-time safe.
+    /// that can have published the item, and `after_ns` is the time from the release of `cycle` to
+    /// the item's arrival. Real-time safe.
     pub fn infer_cycle(&mut self, cycle: i64, after_ns: i64) -> i64 {
         let missing = self.last.is_some_and(|last| cycle == last + 2);
         let early = after_ns < self.usual_ns.saturating_add(self.off_ns);
@@ -43,8 +43,8 @@ impl Sequence {
         cycle
     }
 
-    /// Learns from an item whose execution is known, and which arrived `after_ns` after its
-    /// release. Real-time safe.
+    /// Updates the usual time from release to arrival with an item whose execution is known. The
+    /// item arrived `after_ns` after its release. Real-time safe.
     pub fn note_known(&mut self, cycle: i64, after_ns: i64) {
         // A late item, or a second one of a cycle, does not show when the next is due.
         if self.last.is_some_and(|last| cycle <= last) {
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_item_shifts_only_a_few_others() {
+    fn a_lost_item_shifts_the_cycles_of_only_a_few_later_items() {
         // Item 10 never comes. The next few count as items of the previous execution, later ones do
         // not.
         let arrivals: Vec<i64> = (11..31).map(|n| n * 100 + 45).collect();

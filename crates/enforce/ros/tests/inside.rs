@@ -21,7 +21,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 const MS: u64 = 1_000_000;
-/// A slot that no test reaches.
 const NEVER: Slot = Slot::new(3_600_000 * MS, 3_600_001 * MS);
 const PATIENCE: u32 = 20_000;
 
@@ -66,7 +65,7 @@ fn directory(name: &str) -> PathBuf {
     dir
 }
 
-/// The owner of a table of slots: writes a heartbeat while `beats` is set.
+/// The owner of a table of slots. It writes a heartbeat while `beats` is set.
 struct Owner {
     dir: PathBuf,
     page: Arc<PageWriter>,
@@ -230,7 +229,6 @@ impl Owner {
         bytes == 0
     }
 
-    /// Waits until the library has sent `count` messages.
     fn wait_for(&self, count: usize) -> Vec<(u64, char)> {
         for _ in 0..PATIENCE {
             if self.log().lines().count() >= count {
@@ -246,7 +244,8 @@ fn held(numbers: std::ops::Range<u64>) -> Vec<(u64, char)> {
     numbers.map(|number| (number, 'h')).collect()
 }
 
-/// Runs a program that holds three messages until something happens, and returns what it sent.
+/// Runs a program that publishes three messages, which are held, and then executes `commands`.
+/// Returns the messages that were sent.
 fn after(commands: &[&str], results: &[i32]) -> Vec<(u64, char)> {
     let owner = Owner::new(500 * MS, NEVER);
     let mut program = Program::start(&owner);
@@ -258,7 +257,7 @@ fn after(commands: &[&str], results: &[i32]) -> Vec<(u64, char)> {
 }
 
 #[test]
-fn held_messages_leave_before_whatever_cannot_wait() {
+fn held_messages_leave_before_messages_and_calls_that_cannot_be_held() {
     let then = |more: &[(u64, char)]| [&held(0..3)[..], more].concat();
     assert_eq!(after(&["large"], &[0]), then(&[(3, 'd')]));
     assert_eq!(after(&["loaned"], &[0]), then(&[(3, 'l')]));
@@ -287,7 +286,7 @@ fn a_forked_child_sends_its_own_messages_at_once_and_no_others() {
 }
 
 #[test]
-fn held_messages_leave_when_their_owner_falls_silent_or_asks() {
+fn held_messages_leave_when_the_owner_is_silent_or_requests_it() {
     let owner = Owner::new(150 * MS, NEVER);
     let mut program = Program::start(&owner);
     program.all(&["publish"; 3]);
@@ -339,8 +338,8 @@ fn messages_leave_in_their_slots_and_reports_say_so() {
     );
 }
 
-/// Publishes a message each time that the program has passed `at` in a cycle, and returns the
-/// reports about the messages.
+/// Publishes a message in each of six cycles, 20 ms after the release and so after its slot.
+/// Returns the messages that were sent, and the reports about them.
 fn publish_late(overshoot: Overshoot, settles: bool) -> (Vec<(u64, char)>, Vec<Record>) {
     const COUNT: usize = 6;
     let cycle = 60 * MS;
@@ -487,7 +486,8 @@ fn the_threads_name_says_how_many_inputs_leave_before_its_own() {
     }
 }
 
-/// Disturbs the owner of the table until the program has ended.
+/// Disturbs the owner of the table at random until the program has ended: stops and starts its
+/// heartbeat, ends and resumes shaping, moves the origin, and closes the pipe for reports.
 fn disturb(owner: &mut Owner, child: &mut Child, mut seed: u64) {
     let mut random = move |below: u64| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -547,8 +547,8 @@ fn no_fault_loses_doubles_or_reorders_a_message() {
     }
 }
 
-/// Returns how items come after one another: cycles and time between them, and the time since the
-/// item's birth, which is negative if the birth is unknown.
+/// Returns a strategy for the steps from one item to the next: the number of cycles, the time, and
+/// the age of the item's execution, which is negative if it is unknown.
 fn steps() -> impl Strategy<Value = Vec<(i64, i64, i64)>> {
     let any = (0i64..3, -20i64..40, -60i64..100);
     let overrun = (1i64..3, prop::collection::vec(-1i64..1, 1..8)).prop_map(|(first, offs)| {
@@ -568,8 +568,8 @@ type DueAt =
     unsafe extern "C" fn(*const u64, i32, *const i64, *const i64, i32, i64, *mut [i64; 7]) -> bool;
 type Throttled = unsafe extern "C" fn(*const u64, i32, i64, i64, *mut [i64; 2]) -> bool;
 
-/// Returns what the library computes for items with these arrivals and births, and for a throttled
-/// input after a cycle, or `None` without a valid schedule.
+/// Returns the slots that the library computes for items with these times of arrival and start, and
+/// for a throttled input after a cycle. Returns `None` if the page has no valid schedule.
 fn computed(
     page: &[u64],
     items: &[(i64, i64)],

@@ -41,10 +41,10 @@ impl Cut {
     }
 }
 
-/// The ends of a part of a chain, as the user names them. Each is a callback's id, a node or a
-/// topic, in full or from after one of its slashes on. The prefixes `node:` and `topic:` select the
-/// kind. Without a prefix, a callback takes precedence over a node, and a node over a topic of the
-/// same name.
+/// The ends of a part of a chain, as the user names them. Each name is a callback's id, a node or a
+/// topic. The part of a name after one of its slashes is enough. The prefixes `node:` and `topic:`
+/// select the kind. Without a prefix, a callback takes precedence over a node, and a node over a
+/// topic of the same name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ends {
     /// The name of the start: a callback, a node (its first callback on the chain) or a topic (the
@@ -74,8 +74,8 @@ pub struct Way {
 }
 
 impl Way {
-    /// Returns the cut that synthesis must measure for this part. The settings of `onbeat-synth`
-    /// take it as an element of `cuts`.
+    /// Returns the cut that synthesis must measure for this part. The caller adds it to `cuts` in
+    /// the settings of `onbeat-synth`.
     pub fn cut(&self, ends: &Ends) -> Cut {
         let output = self.topics.get(self.callbacks.len() - 1);
         Cut {

@@ -43,8 +43,8 @@ pub fn merge(models: Vec<Model>) -> Result<Model, ModelMergeError> {
     merger.finish()
 }
 
-/// Merges models one after the other. It keeps only their summed evidence. The result depends
-/// neither on the order nor on earlier merges of the models.
+/// A merger that adds models one after the other. It stores only their summed evidence. The result
+/// does not depend on the order, or on earlier merges of the models.
 #[derive(Default)]
 pub struct Merger {
     all: Option<Evidence>,
@@ -95,7 +95,7 @@ impl Merger {
     }
 }
 
-/// Returns the part of a model that its runs of one mode show.
+/// Returns a model of only those parts of the runs that have the mode `mode`.
 pub fn filter_mode(model: Model, mode: &str) -> Result<Model, ModelMergeError> {
     let mut evidence = recover(model)?;
     let known: BTreeSet<&str> = evidence.runs.values().map(|r| r.mode.as_str()).collect();
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn merging_adds_notes_and_refuses_a_run_twice() {
+    fn merging_adds_up_notes_and_refuses_a_run_that_is_already_merged() {
         let mut first = run("r1");
         first.note(Note::UnknownHandle, 2);
         let mut all = merger(first);

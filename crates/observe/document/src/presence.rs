@@ -11,9 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub enum Part {
     Callback,
     Edge,
-    /// A junction: a callback at which several inputs meet.
     Junction,
-    /// A chain: a path from a source to a sink.
     Chain,
 }
 
@@ -30,9 +28,9 @@ impl Part {
 }
 
 /// A part of a model, with the modes in which it exists.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Presence {
-    /// The kind of the part: callback, edge, junction or chain.
     pub part: Part,
     /// The id of the part. An edge's id is `FROM -> TO TOPIC`, a junction's is the id of its
     /// callback.
@@ -45,7 +43,7 @@ pub struct Presence {
 }
 
 impl Presence {
-    /// Reports whether the part exists in some modes but not in others.
+    /// Reports whether the part exists in at least one mode and is missing in another.
     pub fn differs(&self) -> bool {
         let there = self.counts.values().filter(|n| **n > 0).count();
         0 < there && there < self.counts.len()

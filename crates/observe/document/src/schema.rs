@@ -88,6 +88,7 @@ impl Model {
 }
 
 /// A recording, or the part of it in one mode, from which the model was made.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// The id of the recording, unique among all recordings, plus `#1`, `#2` ... for parts in
@@ -101,15 +102,12 @@ pub struct Run {
     pub boot: String,
     /// The mode that was active, for example `urban` or `highway`.
     pub mode: String,
-    /// The ROS 2 distributions seen, sorted ("jazzy", "kilted").
+    /// The ROS 2 distributions of the recorded processes, sorted ("jazzy", "kilted").
     pub distribution: Vec<String>,
     /// The start of the recording in ns since 1970 (CLOCK_REALTIME).
     pub start: u64,
-    /// The time from the start of the recording to its end, in ns.
     pub duration_ns: u64,
-    /// The number of lost events by event kind.
     pub lost: BTreeMap<String, u64>,
-    /// The number of events that were read from the trace.
     pub events: u64,
 }
 
@@ -125,16 +123,14 @@ impl Run {
 }
 
 /// The type of a vertex, given by the event that triggers it.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallbackType {
-    /// The callback runs when its timer is due.
     Timer,
-    /// The callback runs when its subscription has received a message.
     Subscription,
     /// The callback runs on a request. A service is one vertex for each calling client.
     Service,
-    /// The callback runs on a response to its client's request.
     Client,
     /// The vertex is a task of rclpy's executor, made by a callback: the execution of an action's
     /// goal.
@@ -147,9 +143,9 @@ pub enum CallbackType {
 
 /// A group of callbacks that run on the same threads. It covers one executor, or all executors that one thread
 /// spins in turn. Each callback that ran is in exactly one group.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Executor {
-    /// The ids of the callbacks in the group, sorted.
     pub callbacks: Vec<String>,
     /// The maximum number of threads in one run that ran any of the callbacks. It exceeds one for
     /// a multi-threaded executor and for a restarted process.
@@ -199,9 +195,10 @@ pub struct ActionFigures {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bracket {
-    /// Tracepoints mark the start and the end.
+    /// Tracepoints mark the start and the end of each execution.
     Exact,
-    /// The start and the end follow from the executor's calls around the callback.
+    /// The start and the end of each execution follow from the executor's calls around the
+    /// callback.
     Inferred,
 }
 
@@ -233,10 +230,8 @@ pub struct Callback {
     pub id: String,
     /// The full name of the callback's node. It is untrusted.
     pub node: String,
-    /// The way in which onbeat found the node's name.
     #[serde(default, skip_serializing_if = "Identity::is_known")]
     pub identity: Identity,
-    /// The type of the vertex, given by the event that triggers it.
     #[serde(rename = "type")]
     pub kind: CallbackType,
     /// The name of the topic or service that triggers the callback. Empty for a timer and for a
@@ -245,8 +240,8 @@ pub struct Callback {
     /// The node of the client whose requests this vertex serves. `None` unless the vertex is a service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caller: Option<String>,
-    /// The period of a timer in ns. For other callbacks the median inter-arrival time, if it is
-    /// steady.
+    /// The period of a timer in ns. For other callbacks, the median inter-arrival time if the times
+    /// are steady, otherwise `None`.
     pub period_ns: Option<u64>,
     /// The topics, `service/request`s and `service/response`s on which the callback publishes,
     /// sorted.
@@ -259,31 +254,29 @@ pub struct Callback {
     pub figures: CallbackFigures,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub modes: BTreeMap<String, CallbackFigures>,
-    /// The threads that ran the callback in any run, sorted.
     pub threads: Vec<ThreadUse>,
     /// The measured best, mean and worst execution time of each run (thesis Figure 3.9), by run id.
     pub per_run: BTreeMap<String, RunExtremes>,
 }
 
 /// The distributions of a callback's times, and the counts of its preemptions and sleeps.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct CallbackFigures {
     /// The execution times: the time on the CPU between start and end (thesis Algorithm 3).
     pub exec_ns: Dist,
-    /// The response times: from when an execution could run to its end.
+    /// The response times. A response time lasts from the instant at which an execution could run
+    /// until its end.
     pub response_ns: Dist,
-    /// The times from one start to the next.
     pub interarrival_ns: Dist,
-    /// The distances of starts from the releases of the timer. For other callbacks,
+    /// The distances of a timer callback's starts from its releases. For other callbacks,
     /// `interarrival_ns` shows the jitter.
     pub release_jitter_ns: Dist,
-    /// The time per execution in which the callback's thread was ready to run without a CPU.
+    /// The time per execution in which the callback's thread was ready to run while it had no CPU.
     pub preempted_ns: Dist,
     /// The time per execution in which the callback's thread slept.
     pub blocked_ns: Dist,
-    /// The number of times that a thread lost the CPU within an execution.
     pub preemptions: u64,
-    /// The number of times that a thread slept within an execution.
     pub blockings: u64,
     /// The number of executions whose CPU time is unknown, because a scheduler event near them is
     /// missing. `exec_ns`, `preempted_ns` and `blocked_ns` leave them out.
@@ -293,8 +286,8 @@ pub struct CallbackFigures {
     /// them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<Cause>,
-    /// The share of one CPU that the callback used: `exec_ns.sum / observed_ns`. Executions with
-    /// unknown CPU time count with the mean of the others.
+    /// The share of one CPU that the callback used: `exec_ns.sum / observed_ns`. An execution with
+    /// an unknown CPU time counts with the mean execution time.
     pub load: f64,
     /// The length of the runs to which `load` refers, in ns.
     pub observed_ns: u64,
@@ -306,8 +299,8 @@ impl CallbackFigures {
         self.exec_ns.count().saturating_add(self.untimed)
     }
 
-    /// Returns whether nothing is known of the time on the CPU: no execution has an execution time. The
-    /// load is then unknown, and its field is 0.
+    /// Reports whether no execution has a known execution time. The load is then unknown, and the
+    /// field `load` is 0.
     pub fn is_untimed(&self) -> bool {
         self.untimed > 0 && self.exec_ns.count() == 0
     }
@@ -319,17 +312,14 @@ impl CallbackFigures {
 }
 
 /// The extremes of the execution time in one run (thesis Figure 3.9).
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct RunExtremes {
     /// The start of the run in ns since 1970 (CLOCK_REALTIME), which gives the order of runs.
     pub start: u64,
-    /// The number of executions of the callback in the run.
     pub count: u64,
-    /// The smallest execution time in the run, in ns (mBCET).
     pub min_ns: u64,
-    /// The mean execution time in the run, in ns (mACET).
     pub mean_ns: f64,
-    /// The largest execution time in the run, in ns (mWCET).
     pub max_ns: u64,
     /// The typical figures, by which runs are compared. `None` in models of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -337,40 +327,39 @@ pub struct RunExtremes {
 }
 
 /// The typical figures of a callback in one run, by which runs are compared.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RunTypical {
-    /// The median and the tail of the callback's execution times.
     pub exec_ns: Typical,
-    /// The median and the tail of the response times. A response time lasts from when the execution
-    /// could run to its end.
     pub response_ns: Typical,
-    /// The median and the tail of the times from one start of the callback to the next.
     pub interarrival_ns: Typical,
 }
 
 /// The median and the tail of a figure in one run.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Typical {
-    /// The number of measured values.
     pub count: u64,
-    /// The median of the values in the run, in ns.
     pub median_ns: u64,
-    /// The 99th percentile. `None` for fewer than [`Typical::TAIL`] values and in older models.
+    /// The 99th percentile of the values, in ns. `None` for fewer than [`Typical::TAIL`] values and
+    /// in older models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_ns: Option<u64>,
-    /// The number of independent values that the values are worth, because values close in time are
-    /// similar. 0 if too few values are known to estimate it.
+    /// The number of independent values that would carry the same information. It is lower than
+    /// `count` because values close in time are similar. 0 if there are too few values for an
+    /// estimate.
     pub effective: u64,
 }
 
 impl Typical {
-    /// The minimum number of values for which a 99th percentile is kept. With this many values, two lie beyond
-    /// the percentile.
+    /// The minimum number of values for which [`Typical::p99_ns`] is computed. With this many
+    /// values, two lie beyond the percentile.
     pub const TAIL: u64 = 200;
 }
 
 /// The threads with one name, policy and priority that ran a callback. Runs are compared by name, policy and
 /// priority, because thread ids differ.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ThreadUse {
     /// The thread's name, as in `/proc/PID/comm`. It is untrusted.
@@ -379,7 +368,6 @@ pub struct ThreadUse {
     pub policy: String,
     /// The kernel's priority: 0 to 99 for real-time threads, 100 to 139 for normal ones.
     pub priority: u8,
-    /// The CPUs on which the thread was seen, sorted.
     pub cpus: Vec<u16>,
 }
 
@@ -400,7 +388,7 @@ pub enum Assumed {
     Stated,
 }
 
-/// Reads the reason of an assumed edge. In older files it is a boolean.
+/// Reads the reason why an edge is assumed. In older files, the field is a boolean.
 fn read_assumed<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Assumed>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -419,12 +407,10 @@ fn read_assumed<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Assu
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Edge {
-    /// The id of the callback that publishes the items.
     pub from: String,
-    /// The id of the callback that takes the items.
     pub to: String,
-    /// The topic, `service/request` or `service/response`. For an edge into a sync vertex, the
-    /// topic of the subscription whose callback publishes the output.
+    /// The topic, `service/request` or `service/response`. If an edge leads into a sync vertex,
+    /// this is the topic of the subscription whose callback publishes the output.
     pub topic: String,
     /// The reason why onbeat assumes the edge. `None` if it followed the items.
     #[serde(
@@ -442,6 +428,7 @@ pub struct Edge {
 }
 
 /// The distributions of an edge's times, and the counts of its items.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct EdgeFigures {
     /// The times from publication to the start of the callback that takes the item.
@@ -454,7 +441,6 @@ pub struct EdgeFigures {
     pub waiting_ns: Dist,
     /// The number of items published while the taking callback existed.
     pub published: u64,
-    /// The number of items that the subscription took.
     pub taken: u64,
     /// The number of items that were not taken, for an unknown reason. An item counts only if a later item was
     /// taken, or if the recording went on for a second after it.
@@ -462,7 +448,8 @@ pub struct EdgeFigures {
     /// The number of items that were not taken because later ones filled the queue. `lost` does not
     /// include them.
     pub overwritten: u64,
-    /// The number of items that a synchroniser skipped in favour of others. They are not in `lost`.
+    /// The number of items that a synchroniser skipped because it joined others. `lost` does not
+    /// include them.
     #[serde(default)]
     pub unselected: u64,
 }
@@ -481,12 +468,13 @@ pub enum JunctionKind {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JunctionState {
-    /// The recorded data show the kind.
+    /// The recorded data show the kind of the junction.
     #[default]
     Decided,
-    /// The recorded data allow several readings. Edges and chains follow the first one.
+    /// The recorded data allow several readings of the junction. Edges and chains follow the first
+    /// reading.
     Ambiguous,
-    /// The user stated the kind with `--junction`.
+    /// The user stated the kind of the junction with `--junction`.
     Stated,
 }
 
@@ -496,8 +484,8 @@ pub enum JunctionState {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Matching {
-    /// The junction joins the item that the publishing callback took with the items that usually
-    /// accompany this item.
+    /// The junction joins the item that the publishing callback took with the items of the other
+    /// inputs that usually come with it.
     #[default]
     InTurn,
     /// The junction joins the items whose chains began closest together, like a synchroniser by
@@ -515,8 +503,9 @@ impl Matching {
 /// A possible meaning of an ambiguous junction.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
-    /// The kind of the junction in this reading. With AND, the output waits for all inputs. With OR, each
-    /// input alone triggers the output, and stored data of the other inputs may be read.
+    /// The kind of the junction in this reading. With AND, the output waits for all inputs. With
+    /// OR, each input triggers the output by itself, and the callback may also read stored data of
+    /// the other inputs.
     pub kind: JunctionKind,
     /// The ids of the callbacks that are inputs in this reading.
     pub inputs: Vec<String>,
@@ -551,7 +540,7 @@ pub struct Junction {
 }
 
 /// The figures of the data from a source to a sink, over all paths between them. They are complete,
-/// however many paths there are.
+/// even if the model does not list all paths.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EndToEnd {
@@ -576,7 +565,7 @@ pub struct EndToEnd {
     /// The number of paths between the ends in the graph. `None` if the paths contain a loop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paths: Option<u64>,
-    /// The number of these paths that are chains of the model.
+    /// The number of paths between the two ends that are chains of the model.
     pub listed: u64,
     #[serde(flatten)]
     pub figures: EndToEndFigures,
@@ -619,7 +608,6 @@ impl EndToEndFigures {
 pub struct Chain {
     /// The id, which is the same in all runs: `chain-` and a short hash of the callbacks' ids.
     pub id: String,
-    /// The ids of the callbacks from source to sink.
     pub callbacks: Vec<String>,
     /// The topics between the callbacks, followed by the topic of the sink's output if it has one.
     pub topics: Vec<String>,
@@ -630,8 +618,8 @@ pub struct Chain {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ambiguous: bool,
     /// Whether the chain begins with an input that the user named (`--input`). Its latency then
-    /// counts from the input's publication. The first callback's share contains the time from the
-    /// publication to its start.
+    /// counts from the input's publication. The first callback's share then contains the time from
+    /// this publication to the callback's start.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub from_input: bool,
     /// Whether the chain is a part of other chains, between ends that the user named (`--from`,
@@ -677,8 +665,9 @@ pub struct ChainFigures {
     /// chain's output (thesis Algorithm 1). Without an output, they end with the last callback. See
     /// [`Chain::from_input`].
     pub latency_ns: Dist,
-    /// The reaction times: from the start that led to one output until the next output. They limit the delay
-    /// of data that arrived just after the first callback looked for data.
+    /// The reaction times: each from the start that led to one output until the next output. A
+    /// reaction time is the longest delay of data that arrived just after the first callback looked
+    /// for data.
     #[serde(default)]
     pub reaction_ns: Dist,
     /// The data ages: the latencies, including outputs from stored data that were read again
@@ -713,10 +702,11 @@ pub struct Share {
     pub element: String,
     /// The id of the callback, or the topic of the edge.
     pub name: String,
-    /// The sum over the executions in ns, as decimal text, so that merging is exact.
+    /// The sum of the element's parts over all executions in ns, as decimal text, so that merging
+    /// is exact.
     pub sum_ns: String,
-    /// The mean part of one execution, in ns.
+    /// The mean of the element's part over all executions, in ns.
     pub mean_ns: f64,
-    /// The share of the chain's mean latency, from 0 to 1.
+    /// The element's share of the chain's mean latency, from 0 to 1.
     pub fraction: f64,
 }

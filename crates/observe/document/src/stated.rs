@@ -4,13 +4,14 @@
 use crate::schema::{JunctionKind, Matching};
 use std::fmt;
 
-/// A statement of the user whether a node waits for several inputs before it publishes a topic.
+/// A statement of the user that a node waits, or does not wait, for several inputs before it
+/// publishes a topic.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StatedJunction {
     /// The full name of the node that waits, for example `/fusion`.
     pub node: String,
-    /// The topics of the awaited inputs. Empty means all inputs that can be awaited according to
-    /// the data.
+    /// The topics of the awaited inputs. An empty list stands for all inputs for which the node can
+    /// wait according to the recorded data.
     pub inputs: Vec<String>,
     /// The topic that the node publishes after its inputs.
     pub topic: String,

@@ -31,8 +31,8 @@ pub fn duration(ns: f64) -> String {
     format!("{} {unit}", significant(ns / length))
 }
 
-/// Formats a number with its whole part, and so many digits after the point that it has about three digits:
-/// `0.62`, `27.1`, `1234`.
+/// Formats a number with about three digits, and always with its whole part: `0.62`, `27.1`,
+/// `1234`.
 pub fn significant(value: f64) -> String {
     let digits = match value.abs() {
         v if v < 1e-9 => return "0".into(),
@@ -78,8 +78,9 @@ fn is_disruptive(c: char) -> bool {
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
 }
 
-/// Replaces each disruptive character by an escape (`\u{1b}`), so that a name from a traced process
-/// cannot change a terminal or a page.
+/// Replaces each control character, and each other character that would change how the text around
+/// it is shown, by an escape (`\u{1b}`). A name from a traced process then cannot change a terminal
+/// or a page.
 pub fn visible(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -5,8 +5,8 @@ use crate::schema::{Chain, Model};
 use std::collections::BTreeMap;
 
 /// Returns the titles of the model's chains, in their order: `FrontLidarDriver -> BehaviorPlanner
-/// via ParkingPlanner`. A title stays the same as long as the graph does. Two chains share a title
-/// only if they pass the same callbacks over the same topics.
+/// via ParkingPlanner`. A title changes only if the graph changes. Two chains share a title only if
+/// they pass the same callbacks over the same topics.
 pub fn titles(model: &Model) -> Vec<String> {
     let namer = Namer::of(model);
     let ways: Vec<Way<'_>> = model.chains.iter().map(|c| namer.way(c)).collect();
@@ -99,9 +99,9 @@ impl<'m> Way<'m> {
         }
     }
 
-    /// Returns the nodes and the output topic that distinguish this way from the others. Prefers a
-    /// single node. The list is empty if `others` is empty. Returns `None` if nothing distinguishes
-    /// this way.
+    /// Returns the nodes and the output topic that distinguish this chain from the chains `others`.
+    /// Prefers a single node. The list is empty if `others` is empty. Returns `None` if nothing
+    /// distinguishes this chain.
     fn distinction(&self, others: &[&Way<'m>]) -> Option<Vec<&'m str>> {
         if others.is_empty() {
             return Some(Vec::new());

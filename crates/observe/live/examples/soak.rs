@@ -18,7 +18,6 @@ use std::error::Error;
 /// The allowed growth of memory after the first tenth of the run, in percent.
 const GROWTH_MAX: u64 = 5;
 
-/// The number of copies of the system that begin in an hour.
 const COPIES_PER_HOUR: u64 = 42;
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -8,21 +8,19 @@ use rustc_hash::FxHashSet;
 /// The time in ns from one search for ended nodes to the next.
 const SEARCH_NS: u64 = 60 * SECOND_NS;
 
-/// The maximum number of process ids that are kept until the caller takes them.
+/// The maximum number of ids of left-out processes that are stored until the caller takes them.
 const LEFT_OUT_MAX: usize = 64;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Forgetting {
     after_ns: u64,
     nodes_after_ns: u64,
-    /// The time at which the next search for ended nodes is due.
     next_search_ns: u64,
-    /// The number of nodes that were forgotten.
     nodes: u64,
-    /// The number of processes that have created too much.
+    /// The number of processes that have created too many names and callbacks.
     left_out_processes: u64,
-    /// The ids of the processes that have created too much since the last call of
-    /// [`Live::drain_left_out_processes`].
+    /// The ids of the processes that have created too many names and callbacks since the last call
+    /// of [`Live::drain_left_out_processes`].
     new_left_out: Vec<u32>,
 }
 
@@ -40,7 +38,8 @@ impl Forgetting {
 }
 
 impl Live {
-    /// Counts the processes that the synthesis has left out since the last call, and keeps their ids.
+    /// Counts the processes that the synthesis has left out since the last call, and stores their
+    /// ids.
     pub(crate) fn take_left_out(&mut self) {
         for pid in self.synth.drain_left_out() {
             self.forgetting.left_out_processes += 1;
@@ -56,13 +55,14 @@ impl Live {
         self.forgetting.left_out_processes
     }
 
-    /// Returns the ids of the processes that have created too much since the last call, but at most 64 ids.
+    /// Returns the ids of the processes that have created too many names and callbacks since the
+    /// last call, but at most 64 ids.
     pub fn drain_left_out_processes(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.forgetting.new_left_out)
     }
 
-    /// Forgets the figures that were last seen long before `now_ns`. Once a minute, also forgets the nodes
-    /// that ended long before.
+    /// Forgets the callbacks, paths, edges, topics and threads that were last seen long before
+    /// `now_ns`. Once a minute, also forgets the nodes that ended long before.
     pub(crate) fn forget(&mut self, now_ns: u64) {
         let before = now_ns.saturating_sub(self.forgetting.after_ns);
         self.callbacks.forget_before(before);
@@ -81,8 +81,8 @@ impl Live {
         }
     }
 
-    /// Removes everything that refers to forgotten numbers. The synthesis uses these numbers for other
-    /// things from now on.
+    /// Removes all entries that refer to numbers in `forgotten`. The synthesis gives these numbers
+    /// to other callbacks, paths, names and components from now on.
     fn drop_numbers(&mut self, forgotten: &Forgotten) {
         if forgotten.is_empty() {
             return;
@@ -119,7 +119,8 @@ impl Live {
         self.forgetting.nodes
     }
 
-    /// Returns how many things the synthesis keeps, and how many entries with figures the live model keeps.
+    /// Returns the numbers of entities that the synthesis stores, and the number of entries with
+    /// figures in the live model.
     pub fn kept(&self) -> (KeptCounts, usize) {
         let of_data = self.edges.len() + self.published.len() + self.paths.len();
         let of_machine = self.machine.as_ref();
@@ -138,8 +139,9 @@ impl Live {
         self.callbacks.forgotten() + self.paths.forgotten() + of_data + of_machine
     }
 
-    /// Returns the number of values that were not counted. A value is not counted if it needs a new entry
-    /// and 4096 callbacks, paths, edges, topics or threads are followed already.
+    /// Returns the number of values that were not counted. A value is not counted if it needs a new
+    /// entry while there are 4096 entries of the same kind (callbacks, paths, edges, topics or
+    /// threads).
     pub fn left_out(&self) -> u64 {
         let of_machine = self.machine.as_ref();
         let of_machine = of_machine.map_or(0, |m| m.threads.left_out() + m.holders.left_out());

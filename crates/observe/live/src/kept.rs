@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 use std::hash::Hash;
 
-/// Entries by key, each with the time at which it was last seen.
+/// A map of a limited number of entries. Each has the time at which it was last seen.
 #[derive(Debug, Clone)]
 pub(crate) struct Kept<K, V> {
     entries: FxHashMap<K, (u64, V)>,
@@ -55,20 +55,18 @@ impl<K: Eq + Hash + Copy, V> Kept<K, V> {
         self.entries.values_mut().map(|entry| &mut entry.1)
     }
 
-    /// Forgets the entries that were last seen before `time_ns`.
     pub(crate) fn forget_before(&mut self, time_ns: u64) {
         let before = self.entries.len();
         self.entries.retain(|_, entry| entry.0 >= time_ns);
         self.forgotten += (before - self.entries.len()) as u64;
     }
 
-    /// Removes the entries that `keep` rejects, because the synthesis uses their keys for other
-    /// things from now on.
+    /// Removes the entries whose keys `keep` rejects, because the synthesis gives these keys to
+    /// other objects from now on.
     pub(crate) fn retain(&mut self, keep: impl Fn(&K) -> bool) {
         self.entries.retain(|key, _| keep(key));
     }
 
-    /// Returns the number of entries.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -88,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_not_seen_for_long_are_forgotten_and_those_beyond_the_limit_left_out() {
+    fn entries_not_seen_for_long_are_forgotten_and_entries_beyond_the_limit_are_left_out() {
         let mut kept: Kept<u32, u64> = Kept::new(2);
         for (key, time) in [(1, 10), (2, 20), (3, 30), (1, 40)] {
             if let Some(sum) = kept.at(key, time, || 0) {

@@ -6,31 +6,34 @@ use onbeat_why::every::{CulpritId, Cut};
 use onbeat_why::{Culprit, Kind, Reason, Stretch};
 use rustc_hash::FxHashMap;
 
-/// The most causes whose usual times are kept for a path.
+/// The maximum number of causes of one path whose usual times are stored.
 const CAUSES_MAX: usize = 256;
 
-/// The number of causes that a late execution keeps.
+/// The maximum number of causes that are stored for a late execution: those with the largest
+/// excess.
 const SHOWN: usize = 3;
 
-/// The number of executions after which an execution can be late without a deadline.
+/// The number of executions of a path from which on their usual latency is known. Before that, an
+/// execution without a deadline never counts as late.
 const EXECUTIONS: u64 = 20;
 
-/// The mean time in ns from one execution of a path whose stretches count as usual to the next, and this time
-/// as a multiple of the latency. The greater of the two counts: cutting an execution into stretches costs much
-/// more than all else about it, and the cost grows with the latency.
+/// The shortest mean time between two executions of a path that are measured for the usual times,
+/// in ns. The mean time is also at least [`USUAL_TIMES`] latencies of the path. Cutting an
+/// execution into stretches is the most expensive work per execution, and its cost grows with the
+/// latency.
 const USUAL_NS: u64 = 1_000_000_000;
 const USUAL_TIMES: u64 = 8;
 
-/// The shortest time in ns from one late execution of a path whose causes are found to the next. It is the
-/// latency if that is greater.
+/// The shortest time between two late executions of a path whose causes are found, in ns. This time
+/// is also at least the latency of the first of the two.
 const LATE_NS: u64 = 100_000_000;
 
-/// An execution whose stretches are wanted.
+/// An execution that is cut into stretches, because it is late or is measured for the usual times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Chosen {
     end_ns: u64,
     latency_ns: u64,
-    /// The stretches count in the usual times.
+    /// If true, the stretches of the execution are added to the usual times.
     is_usual: bool,
 }
 
@@ -41,21 +44,24 @@ type Cause = (u32, Kind, Option<(u8, u32)>, Option<Reason>);
 pub(crate) struct Late {
     pub(crate) end_ns: u64,
     pub(crate) latency_ns: u64,
-    /// The causes, each with its time and its usual time. The largest excess comes first.
+    /// The causes that took longer than usual, each with its time in this execution and its usual
+    /// time, in ns. The largest excess comes first.
     causes: Vec<(Cause, u64, u64)>,
 }
 
-/// The usual times of all causes on a path, and its latest late execution.
+/// The usual times of the causes on one path, and the latest late execution of the path.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Causes {
-    /// The number of executions in `sums`.
+    /// The number of executions whose times are added up in `sums`.
     executions: u64,
-    /// The number of executions that were chosen to be usual ones.
+    /// The number of executions that were chosen for the usual times.
     chosen: u64,
-    /// The times from which on the next usual execution and the next late one are chosen, ns.
+    /// The times from which on another execution is chosen: the first for the usual times, the
+    /// second for a late execution. In ns of CLOCK_MONOTONIC.
     next_ns: [u64; 2],
     sums: FxHashMap<Cause, u64>,
-    /// The latency above which an execution is late, or `None` if it is not known yet.
+    /// The latency above which an execution of the path is late, in ns. `None` if it is not known
+    /// yet.
     pub(crate) limit_ns: Option<u64>,
     pub(crate) late: Option<Late>,
 }
@@ -65,7 +71,7 @@ pub(crate) struct Causes {
 pub struct CauseRow {
     /// The id of the callback in whose part of the latency the cause lies.
     pub callback: String,
-    /// The cause in words, as in `onbeat why`.
+    /// The cause as a text for users, as in `onbeat why`.
     pub what: String,
     /// The time that the cause took in the late execution.
     pub ns: u64,
@@ -73,7 +79,7 @@ pub struct CauseRow {
     pub usual_ns: u64,
 }
 
-/// The kind of a culprit that is a callback. The numbers of all other kinds are those of components.
+/// The number that marks a culprit as a callback in [`Cause`]. All other numbers mark components.
 const CALLBACK: u8 = 0;
 
 fn number(culprit: CulpritId) -> (u8, u32) {
@@ -86,8 +92,8 @@ fn number(culprit: CulpritId) -> (u8, u32) {
 }
 
 impl Causes {
-    /// Decides whether the stretches of an execution are wanted: of the first executions, later of about one per
-    /// second, and of late ones. Returns `None` if they are not.
+    /// Decides whether an execution is cut into stretches. This is done for the first executions,
+    /// later for about one per second, and for late ones. Returns `None` if it is not done.
     pub(crate) fn choose(&mut self, end_ns: u64, latency_ns: u64) -> Option<Chosen> {
         let [usual_from, late_from] = self.next_ns;
         let is_usual = self.chosen < EXECUTIONS || end_ns >= usual_from;
@@ -115,7 +121,8 @@ impl Causes {
         self.limit_ns.is_some_and(|limit| latency_ns > limit)
     }
 
-    /// Counts a chosen execution by its stretches. Keeps it as the latest late one if it is late.
+    /// Adds the stretches of a chosen execution to the usual times. Stores the execution as the
+    /// latest late one if it is late.
     pub(crate) fn add(&mut self, chosen: Chosen, cuts: &[Cut]) {
         let Chosen {
             end_ns, latency_ns, ..
@@ -154,7 +161,7 @@ impl Causes {
         }
     }
 
-    /// Forgets the causes that refer to a callback or component which is gone.
+    /// Forgets the causes whose callback or component is gone.
     pub(crate) fn forget(
         &mut self,
         is_gone_callback: impl Fn(u32) -> bool,
@@ -173,14 +180,14 @@ impl Causes {
         }
     }
 
-    /// Returns true if enough executions were seen to know how long they usually take.
+    /// Returns true if enough executions were seen to know how long their stretches usually take.
     pub(crate) fn knows_usual(&self) -> bool {
         self.executions >= EXECUTIONS
     }
 }
 
 impl Late {
-    /// Returns the causes in words. `ids` are the ids of callbacks by number.
+    /// Returns the causes as rows for users. `ids` are the ids of callbacks by number.
     pub(crate) fn rows(&self, synth: &Synth, ids: &[Option<String>]) -> Vec<CauseRow> {
         let components = synth.components();
         let id = |number: u32| ids.get(number as usize).cloned().flatten();
@@ -269,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn few_executions_of_a_fast_chain_are_chosen_and_not_in_step_with_it() {
+    fn few_executions_of_a_fast_chain_are_chosen_at_irregular_times() {
         let mut causes = Causes::default();
         let chosen = |causes: &mut Causes, tick: u64| {
             let latency_ns = if causes.limit_ns.is_some() { 20 } else { 5 };

@@ -36,23 +36,22 @@ use structure::Structure;
 use tally::{CallbackTally, ChainTally, EdgeTally};
 use window::{Ring, Windows, SECOND_NS};
 
-/// The largest number of callbacks that a live model follows. Paths, edges, topics and threads have the same
-/// limit each.
+/// The largest number of callbacks that a live model follows. The same limit applies to paths, to
+/// edges, to topics and to threads.
 const ENTRIES_MAX: usize = 4096;
 
 /// The largest number of characters of a thread's name; the rest is cut off.
 const NAME_MAX: usize = 64;
 
-/// The number of seconds in a chain's history.
 const HISTORY: u64 = 60;
 
-/// The most executions beyond a deadline that are kept until [`Live::drain_late`].
+/// The maximum number of late executions that are stored until [`Live::drain_late`] returns them.
 const LATE_MAX: usize = 4096;
 
 /// The options of a live model.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone)]
 pub struct LiveOptions {
-    /// The options of the synthesis that makes the model from events.
     pub synth: SynthOptions,
     /// The time without an event after which the figures of a callback, path, edge, topic or thread
     /// are forgotten.
@@ -60,17 +59,19 @@ pub struct LiveOptions {
     /// The time after which a node that was destroyed, or whose process ended, is forgotten with everything
     /// that belongs to it.
     pub forget_nodes_after_ns: u64,
-    /// Follows threads and CPUs, and finds the causes of late executions. This takes most of the time and
-    /// memory. Without it, `cpus`, `threads`, `holders` and `late_execution` of a [`view::View`] stay empty.
+    /// If true, the model follows threads and CPUs, and finds the causes of late executions. This
+    /// takes most of the time and memory. If false, `cpus`, `threads`, `holders` and
+    /// `late_execution` of a [`view::View`] stay empty.
     pub follows_machine: bool,
 }
 
-/// The number of things that a process may create, see [`SynthOptions::created_max`].
+/// The number of names and callbacks that a process may create, see [`SynthOptions::created_max`].
 const CREATED_MAX: u32 = 10_000;
 
 impl LiveOptions {
-    /// Returns options with this synthesis. Figures are forgotten after ten minutes without an event,
-    /// and nodes an hour after their destruction or the end of their process. A process may create 10,000 things.
+    /// Returns the default options with `synth` as the options of the synthesis. Figures are
+    /// forgotten after ten minutes without an event, and nodes an hour after their destruction or
+    /// the end of their process. A process may create 10,000 names and callbacks.
     pub fn new(synth: SynthOptions) -> LiveOptions {
         LiveOptions {
             synth: SynthOptions {
@@ -84,19 +85,18 @@ impl LiveOptions {
     }
 }
 
-/// The figures of the executions of chains on one path.
 #[derive(Debug, Clone)]
 struct Path {
-    /// The steps of the first execution. Only the callbacks and topics count.
+    /// The steps of the path's first execution. Only their callbacks and topics are used.
     steps: Vec<ChainStep>,
     cut: bool,
     tally: Windows<ChainTally>,
-    /// The end and the latency of the latest execution, ns.
+    /// The end and the latency of the path's latest execution, in ns.
     latest: (u64, u64),
-    /// The largest latency of each second, ns.
+    /// The largest latency of the path in each second, in ns.
     history: Ring<u64>,
     causes: Causes,
-    /// The start of the latest first callback on which an output depended, ns.
+    /// The latest start of the first callback on which an output of the path depended, in ns.
     origin_ns: Option<u64>,
     deadline_ns: Option<u64>,
 }
@@ -106,13 +106,14 @@ struct Path {
 pub struct LateSeen {
     /// The chain's id, as it was at the last [`Live::refresh`].
     pub chain: String,
-    /// The time of the output, CLOCK_MONOTONIC.
+    /// The time at which the output was published (CLOCK_MONOTONIC).
     pub end_ns: u64,
     /// The time from the start of the first callback to the output.
     pub latency_ns: u64,
 }
 
-/// The numbers of the publishing callback, of the taking one, and of the topic.
+/// The key of an edge: the numbers of the publishing callback, of the callback that takes the
+/// items, and of the topic.
 type EdgeNumbers = (Option<u32>, u32, u32);
 
 /// The number of a path, and whether the user cut the chain where this path ends.
@@ -131,20 +132,21 @@ pub struct Live {
     /// The latest offset CLOCK_REALTIME minus CLOCK_MONOTONIC, ns.
     clock_offset_ns: Option<i64>,
     callbacks: Kept<u32, Windows<CallbackTally>>,
-    /// The latest start of each callback, ns.
+    /// The time of the latest start of each callback, in ns.
     starts: Kept<u32, u64>,
     paths: Kept<PathNumber, Path>,
     edges: Kept<EdgeNumbers, Windows<EdgeTally>>,
     /// The number of publications by topic.
     published: Kept<u32, Windows<u64>>,
-    /// `None` if the options exclude threads and CPUs.
+    /// The figures of threads and CPUs. `None` if the options exclude them.
     machine: Option<Machine>,
     structure: Structure,
     deadlines: Deadlines,
     is_stale: bool,
 }
 
-/// The largest latency that each chain may have, by chain id, and the executions beyond them.
+/// The deadlines of chains: the largest latency that each chain may have, by chain id. Also the
+/// executions that missed them.
 #[derive(Debug, Clone, Default)]
 struct Deadlines {
     ns: BTreeMap<String, u64>,
@@ -178,15 +180,15 @@ impl Live {
         }
     }
 
-    /// Sets the largest latency that each chain may have, in ns, by chain id. Longer executions count
-    /// as late.
+    /// Sets the deadlines of chains by chain id: the largest latency that each chain may have, in
+    /// ns. Longer executions count as late.
     pub fn set_deadlines(&mut self, deadlines: BTreeMap<String, u64>) {
         self.deadlines.ns = deadlines;
         self.set_limits();
     }
 
-    /// Returns the executions beyond the deadlines since the last call, in the order in which their
-    /// ends were found. Executions beyond 4096 are left out.
+    /// Returns the executions that missed their deadlines since the last call, in the order in
+    /// which their ends were found. At most 4096 are returned.
     pub fn drain_late(&mut self) -> Vec<LateSeen> {
         std::mem::take(&mut self.deadlines.late)
     }
@@ -231,7 +233,8 @@ impl Live {
         self.synth.push(event);
     }
 
-    /// Ends all callbacks that still run, as at the end of a recording. No event may follow.
+    /// Ends all callbacks that still run, as at the end of a recording. The caller must not push
+    /// events afterwards.
     pub fn end(&mut self) {
         self.synth.end_of_events();
         self.take();
@@ -255,8 +258,8 @@ impl Live {
         self.span.map_or(0, |span| span.1)
     }
 
-    /// Returns a time of CLOCK_MONOTONIC in ns since 1970, by the latest offset between the clocks. Returns `None`
-    /// before the first offset.
+    /// Converts a time of CLOCK_MONOTONIC to ns since 1970, by the latest offset between the
+    /// clocks. Returns `None` before the first offset.
     pub fn realtime_ns(&self, time_ns: u64) -> Option<u64> {
         let offset_ns = self.clock_offset_ns?;
         Some(time_ns.saturating_add_signed(offset_ns))
@@ -273,7 +276,8 @@ impl Live {
     }
 
     /// Finds new chains and names, and returns the model of the events so far. A call takes
-    /// milliseconds: call it only when [`Live::is_stale`] returns true, and rarely.
+    /// milliseconds, so the caller should call it rarely, and only when [`Live::is_stale`] returns
+    /// true.
     pub fn refresh(&mut self) -> Model {
         self.is_stale = false;
         let model = self.synth.snapshot();
@@ -400,8 +404,8 @@ impl Live {
         }
     }
 
-    /// Finds the causes of the chosen executions that later events cannot change. With `all`, finds the causes of
-    /// every chosen execution.
+    /// Finds the causes of the chosen executions whose stretches later events cannot change any
+    /// more. With `all`, finds the causes of every chosen execution.
     fn cut(&mut self, all: bool) {
         let Some(machine) = &mut self.machine else {
             return;

@@ -11,7 +11,7 @@ use onbeat_synth::Synth;
 use onbeat_trace::{Event, EventKind};
 use onbeat_why::every::{Cut, Every};
 
-/// The largest number of callbacks in the list of a thread.
+/// The largest number of callbacks that are listed for one thread.
 const CALLBACKS_MAX: usize = 16;
 
 #[derive(Debug, Clone, Default)]
@@ -20,13 +20,13 @@ pub(crate) struct Thread {
     pub(crate) comm: String,
     /// The time in ns for which the thread had a CPU.
     pub(crate) running: Windows<u64>,
-    /// The time in ns in which the thread was ready and another one had the CPU.
+    /// The time in ns in which the thread was ready to run and another thread had the CPU.
     pub(crate) waiting: Windows<u64>,
     /// The numbers of the callbacks that the thread ran, in order of their first run.
     pub(crate) callbacks: Vec<u32>,
     pub(crate) cpu: Option<u16>,
     pub(crate) has_ended: bool,
-    /// The time up to which the running time is counted, while the thread has a CPU.
+    /// The time up to which the CPU time of the thread is counted, if the thread has a CPU now.
     on_since: Option<u64>,
 }
 
@@ -38,7 +38,8 @@ pub(crate) struct Machine {
     /// The time in ns for which each component had a CPU while an observed thread waited for it. The
     /// keys are indices into [`Synth::components`](onbeat_synth::Synth::components).
     pub(crate) holders: Kept<u32, Windows<u64>>,
-    /// Cuts executions of chains into stretches, once later events cannot change them.
+    /// The executions of chains that will be cut into stretches. This happens once later events
+    /// cannot change them.
     every: Every<(PathNumber, Chosen)>,
 }
 
@@ -139,7 +140,8 @@ impl Machine {
         }
     }
 
-    /// Adds a chosen execution of a chain, which [`Machine::cut`] reports with its stretches.
+    /// Adds a chosen execution of a chain. [`Machine::cut`] reports the execution later, with its
+    /// stretches.
     pub(crate) fn ended(&mut self, end: ChainEnd, what: (PathNumber, Chosen)) {
         self.every.ended(end, what);
     }
@@ -154,7 +156,7 @@ impl Machine {
         self.every.cut(synth, all, report);
     }
 
-    /// Counts a thread's wait for a CPU that `component` had meanwhile.
+    /// Counts the time for which a thread waited while `component` had the CPU.
     fn held(&mut self, held: &Held, component: u32) {
         let ns = held.end_ns.saturating_sub(held.begin_ns);
         if let Some(thread) = self.threads.get_mut(&held.tid) {
@@ -165,7 +167,8 @@ impl Machine {
         }
     }
 
-    /// Forgets callbacks and components whose numbers the synthesis uses for others from now on.
+    /// Forgets the callbacks and components whose numbers the synthesis gives to others from now
+    /// on.
     pub(crate) fn forget(
         &mut self,
         is_gone_callback: impl Fn(u32) -> bool,
@@ -187,7 +190,8 @@ impl Machine {
 }
 
 impl Thread {
-    /// Counts the time on the CPU up to `now_ns` and returns the part that was not counted yet.
+    /// Counts the thread's time on the CPU up to `now_ns`. Returns the part of this time that was
+    /// not counted before.
     fn count_until(&mut self, now_ns: u64) -> u64 {
         let Some(since) = self.on_since else {
             return 0;

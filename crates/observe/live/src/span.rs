@@ -10,7 +10,7 @@ use onbeat_document::schema::{Chain, ChainFigures, Edge, EdgeFigures, EndToEndFi
 use onbeat_document::Model;
 use rustc_hash::FxHashMap;
 
-/// For each id, the numbers of the callbacks that have this id.
+/// The numbers of the callbacks with the same id, by id.
 type Numbers<'a> = FxHashMap<&'a str, Vec<u32>>;
 
 impl Live {

@@ -50,14 +50,13 @@ impl Structure {
         id.is_some_and(Option::is_some)
     }
 
-    /// Returns true if the path existed at the last [`Structure::read`].
     pub(crate) fn has_path(&self, path: PathNumber) -> bool {
         self.paths.contains(&path)
     }
 
-    /// Takes callbacks and chains from a model of `synth`. `paths` are the paths on which
-    /// executions have ended. Each has its number, whether it is a part of a chain (a cut), and its
-    /// steps.
+    /// Reads callbacks and chains from a model of `synth`. `paths` are the paths on which
+    /// executions have ended: the number of each path, whether it is a part of a chain (a cut), and
+    /// its steps.
     pub(crate) fn read<'a>(
         &mut self,
         synth: &Synth,
@@ -97,7 +96,7 @@ impl Structure {
         }
     }
 
-    /// Forgets the callbacks and paths whose numbers the synthesis gives to others from now on.
+    /// Forgets the callbacks and paths whose numbers the synthesis reuses from now on.
     pub(crate) fn forget(&mut self, callbacks: &[u32], is_gone: impl Fn(PathNumber) -> bool) {
         for &callback in callbacks {
             if let Some(id) = self.ids.get_mut(callback as usize) {
@@ -114,8 +113,8 @@ impl Structure {
     }
 }
 
-/// Returns for each step of a path the callback of the chain to which its time counts. A
-/// synchroniser that is not in the chain counts to the callback before it.
+/// Returns, for each step of a path, the callback of the chain to which the step's time is added.
+/// The time of a synchroniser that is not in the chain is added to the callback before it.
 pub(crate) fn places(
     steps: &[ChainStep],
     callbacks: &[String],

@@ -4,7 +4,7 @@ use onbeat_document::dist::Dist;
 use onbeat_synth::detail::{ExecutionSeen, Fate, ItemSeen};
 use onbeat_synth::followed::ChainEnd;
 
-/// Figures that add up over slots of time and over entries.
+/// Figures whose values can be added up over slots of time and over entries.
 pub trait Add: Default {
     /// Returns the sum of all parts.
     fn sum(parts: &[&Self]) -> Self;
@@ -16,17 +16,16 @@ pub fn dist<T>(parts: &[&T], figure: impl Fn(&T) -> &Dist) -> Dist {
 }
 
 /// The figures of a callback, as in [`onbeat_document::schema::CallbackFigures`].
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CallbackTally {
     /// The number of executions, including those without known times.
     pub executions: u64,
-    /// The CPU time of an execution.
     pub exec_ns: Dist,
-    /// The time from an execution's release to its end.
+    /// The time from the release of an execution to its end.
     pub response_ns: Dist,
     /// The time from an execution's release to its start.
     pub queued_ns: Dist,
-    /// The time from one start to the next.
     pub interarrival_ns: Dist,
     /// The time per execution in which the thread was ready and had no CPU.
     pub preempted_ns: Dist,
@@ -36,7 +35,6 @@ pub struct CallbackTally {
     pub untimed: u64,
     /// The number of times that the thread lost its CPU while it was ready.
     pub preemptions: u64,
-    /// The number of times that the thread slept within an execution.
     pub blockings: u64,
 }
 
@@ -87,7 +85,8 @@ pub struct ChainTally {
     pub latency_ns: Dist,
     /// The reaction time, see [`onbeat_document::schema::ChainFigures::reaction_ns`].
     pub reaction_ns: Dist,
-    /// The ages of data that was read again. They count in the data age only.
+    /// The data ages of outputs for which stored data were read again. They do not count in
+    /// `latency_ns`.
     pub reread_ns: Dist,
     /// The sum over all executions of each part of the latency in ns: first callback, first edge,
     /// second callback and so on.
@@ -133,14 +132,14 @@ impl Add for ChainTally {
 }
 
 /// The figures of an edge, as in [`onbeat_document::schema::EdgeFigures`].
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EdgeTally {
-    /// The number of items that the receiving callback took.
     pub taken: u64,
-    /// The number of items that were never taken for an unknown reason. A slot's count is negative
-    /// if items that had been reported as lost were taken after all.
+    /// The number of items that were never taken for an unknown reason. The count of one slot can
+    /// be negative, if items that were counted as lost in an earlier slot were taken later.
     pub lost: i64,
-    /// The number of items that later ones pushed out of the queue.
+    /// The number of items that were not taken, because later items took their places in the queue.
     pub overwritten: i64,
     /// The time from the publication to the start of the callback.
     pub latency_ns: Dist,

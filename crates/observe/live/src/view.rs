@@ -84,24 +84,25 @@ impl Times {
 pub struct Part {
     /// The callback's id, or the topic of an edge.
     pub name: String,
-    /// The part belongs to an edge: it lasts from a publication to the start of the next callback.
+    /// Whether the part belongs to an edge. It then lasts from a publication to the start of the
+    /// next callback.
     pub is_edge: bool,
     /// The mean length of the part per execution of the chain.
     pub mean_ns: u64,
 }
 
 /// The figures of a chain, over all paths that belong to it.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ChainRow {
     /// The id of the chain in the model, for example `chain-664e64ef4c8d`.
     pub id: String,
     /// The readable name of the chain, for example `lidar -> planner via filter`.
     pub title: String,
-    /// The ids of the chain's callbacks, from the first to the last.
     pub callbacks: Vec<String>,
     /// The topics between the callbacks, followed by the topic of the output.
     pub topics: Vec<String>,
-    /// At least one edge of the chain is assumed, not observed.
+    /// Whether at least one edge of the chain is assumed, not observed.
     pub assumed: bool,
     /// The latency of the latest execution, or `None` if it ended more than a minute ago.
     pub latest_ns: Option<u64>,
@@ -111,7 +112,7 @@ pub struct ChainRow {
     pub lost: PerSpan<u64>,
     /// The largest latency that the requirements allow, or `None` if they set no limit.
     pub deadline_ns: Option<u64>,
-    /// The number of executions beyond the deadline, or `None` without a deadline.
+    /// The number of executions that missed the deadline. `None` without a deadline.
     pub late: Option<PerSpan<u64>>,
     /// The largest latency of each of the last 60 seconds, oldest first. `None` marks a second
     /// without an execution.
@@ -123,8 +124,8 @@ pub struct ChainRow {
     pub late_execution: Option<LateRow>,
 }
 
-/// The latest late execution of a chain: one beyond the deadline. Without a deadline, one of the
-/// longest 1 % to 5 %.
+/// The latest late execution of a chain: an execution that missed the deadline. Without a deadline,
+/// an execution counts as late if it is among the longest 1 % to 5 %.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[allow(missing_docs)]
 pub struct LateRow {
@@ -139,23 +140,20 @@ pub struct LateRow {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[allow(missing_docs)]
 pub struct CallbackRow {
-    /// The id of the callback in the model.
     pub id: String,
-    /// The full name of the callback's node.
     pub node: String,
     #[serde(rename = "type")]
     pub kind: CallbackType,
     /// The period of a timer, or the steady period of another callback.
     pub period_ns: Option<u64>,
-    /// The number of executions per second.
     pub rate_hz: PerSpan<f64>,
-    /// The CPU time of an execution.
     pub exec: PerSpan<Times>,
     /// The time from an execution's release to its end.
     pub response: PerSpan<Times>,
     /// The time from an execution's release to its start.
     pub waiting: PerSpan<Times>,
-    /// The time per execution in which the callback's thread was ready and another thread ran.
+    /// The time per execution in which the callback's thread was ready to run and another thread
+    /// had the CPU.
     pub preempted: PerSpan<Times>,
     /// The share of one CPU that the callback used, from 0 to 1.
     pub load: PerSpan<f64>,
@@ -166,13 +164,10 @@ pub struct CallbackRow {
 #[allow(missing_docs)]
 pub struct TopicRow {
     pub name: String,
-    /// The ids of the callbacks that publish on the topic, sorted.
     pub publishers: Vec<String>,
-    /// The ids of the callbacks that take the items, sorted.
     pub subscribers: Vec<String>,
     /// The number of publications by callbacks per second. `None` if no callback publishes.
     pub rate_hz: Option<PerSpan<f64>>,
-    /// The number of items that callbacks took.
     pub taken: PerSpan<u64>,
     /// The time from the publication until the item woke up the thread that takes it.
     pub transport: PerSpan<Times>,
@@ -180,14 +175,14 @@ pub struct TopicRow {
     pub latency: PerSpan<Times>,
     /// The number of items that were never taken for an unknown reason.
     pub lost: PerSpan<u64>,
-    /// The number of items that later ones pushed out of a queue.
+    /// The number of items that were not taken, because later items took their places in a queue.
     pub overwritten: PerSpan<u64>,
 }
 
 /// A CPU on which observed threads ran.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct CpuRow {
-    /// The kernel's number of the CPU.
     pub cpu: u16,
     /// The share of the CPU's time that observed threads used, from 0 to 1.
     pub load: PerSpan<f64>,
@@ -202,28 +197,28 @@ pub struct ThreadRow {
     pub name: String,
     /// The CPU on which the thread was last seen.
     pub cpu: Option<u16>,
-    /// The ids of the callbacks that the thread ran.
     pub callbacks: Vec<String>,
     /// The share of one CPU that the thread used, from 0 to 1.
     pub load: PerSpan<f64>,
-    /// The share of the time in which the thread was ready and another one had the CPU.
+    /// The share of the time in which the thread was ready to run and another thread had the CPU,
+    /// from 0 to 1.
     pub waiting: PerSpan<f64>,
-    /// The thread has ended since it was first seen.
+    /// Whether the thread has ended.
     pub ended: bool,
 }
 
 /// A program that had a CPU while an observed thread waited for it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HolderRow {
-    /// The program in words, as in the model's causes.
+    /// The name of the program for users, as in the causes of a model.
     pub name: String,
     /// The time for which observed threads waited while the program had the CPU, as a share of the
     /// span.
     pub held: PerSpan<f64>,
 }
 
-/// The lists of a [`View`] that the caller needs. The others stay empty, which saves time. `machine` stands
-/// for `cpus`, `threads` and `holders`.
+/// The lists of a [`View`] that the caller needs. Lists that are not needed stay empty, which saves
+/// time. `machine` stands for `cpus`, `threads` and `holders`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Wanted {
@@ -244,15 +239,14 @@ impl Wanted {
 }
 
 /// The figures of a live model at one instant.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct View {
     /// The time of the latest event, CLOCK_MONOTONIC.
     pub time_ns: u64,
     /// The time since the first event.
     pub elapsed_ns: u64,
-    /// The number of recorded events.
     pub events: PerSpan<u64>,
-    /// The number of events that the recorder lost.
     pub lost_events: PerSpan<u64>,
     /// The number of callbacks, paths, edges, topics and threads that were forgotten because they had
     /// not been seen for [`LiveOptions::forget_after_ns`](crate::LiveOptions::forget_after_ns).
@@ -262,11 +256,10 @@ pub struct View {
     /// The number of processes that have created too many names and callbacks. The figures leave out their
     /// later events.
     pub left_out_processes: u64,
-    /// The number of values that were not counted because a table of entries was full.
+    /// The number of values that were not counted because a table of callbacks, paths, edges,
+    /// topics or threads was full.
     pub left_out: u64,
-    /// The chains whose executions were seen.
     pub chains: Vec<ChainRow>,
-    /// The callbacks that have run.
     pub callbacks: Vec<CallbackRow>,
     /// The topics on which an item was published or taken, sorted by name.
     pub topics: Vec<TopicRow>,
@@ -283,7 +276,7 @@ fn per_span(windows: &Windows<u64>, now_ns: u64) -> PerSpan<u64> {
     PerSpan::of(|span| u64::sum(&windows.parts(span, now_ns)))
 }
 
-/// Returns the parts of several entries for each span.
+/// Returns for each span the values of all entries, which the caller adds up.
 fn parts<'a, T: Default + 'a>(
     all: impl Iterator<Item = &'a Windows<T>> + Clone,
     now_ns: u64,
@@ -291,7 +284,8 @@ fn parts<'a, T: Default + 'a>(
     PerSpan::of(|span| all.clone().flat_map(|w| w.parts(span, now_ns)).collect())
 }
 
-/// Adds up one figure of the parts. A single part, such as the values since the start, is not copied.
+/// Returns the summary of one figure over all parts of each span. Does not copy a single part, such
+/// as the values since the start.
 fn times<T>(parts: &PerSpan<Vec<&T>>, figure: impl Fn(&T) -> &Dist) -> PerSpan<Times> {
     parts.map(|parts| match parts.as_slice() {
         [one] => Times::of(figure(one)),
@@ -347,7 +341,8 @@ impl Live {
         PerSpan::of(|span| (now.saturating_sub(span.since_ns(start, now)) as f64 / 1e9).max(1e-9))
     }
 
-    /// Returns the time in each span since the first value of `windows`, in seconds, at least 1.
+    /// Returns for each span the time since the first value of `windows` in it, in seconds, but at
+    /// least 1.
     fn seconds_of<T: Default>(&self, windows: &Windows<T>) -> PerSpan<f64> {
         let (start, now) = (self.start_ns(), self.now_ns());
         let first = windows.first_ns().unwrap_or(start);

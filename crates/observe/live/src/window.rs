@@ -34,14 +34,15 @@ impl Span {
     }
 }
 
-/// The latest slots of time, all of the same length.
+/// The values of the latest slots of time. All slots have the same length.
 #[derive(Debug, Clone)]
 pub(crate) struct Ring<T> {
     step_ns: u64,
     length: u64,
-    /// The slots with their numbers since time 0. The list is empty until the first value.
+    /// The values with the numbers of their slots, counted from time 0. The list is empty until the
+    /// first value.
     slots: Vec<(u64, T)>,
-    /// The index of the slot that was used last.
+    /// The index in `slots` of the slot that was used last.
     last: usize,
 }
 
@@ -55,7 +56,8 @@ impl<T: Default> Ring<T> {
         }
     }
 
-    /// Returns the slot of a time, or `None` if later values have replaced it.
+    /// Returns the value of the slot that contains `time_ns`. Returns `None` if a later slot has
+    /// replaced it.
     pub(crate) fn at(&mut self, time_ns: u64) -> Option<&mut T> {
         let number = time_ns / self.step_ns;
         if self.slots.get(self.last).is_none_or(|s| s.0 != number) {
@@ -64,7 +66,7 @@ impl<T: Default> Ring<T> {
         self.slots.get_mut(self.last).map(|slot| &mut slot.1)
     }
 
-    /// Returns the index of a slot, which it empties or creates if necessary.
+    /// Returns the index of the slot with this number. Empties or creates the slot if necessary.
     fn find(&mut self, number: u64) -> Option<usize> {
         let place = number % self.length;
         let at = self.slots.iter().position(|s| s.0 % self.length == place);
@@ -83,7 +85,8 @@ impl<T: Default> Ring<T> {
         self.slots.iter().filter(move |s| is_in(s.0)).map(|s| &s.1)
     }
 
-    /// Returns the slots up to `now_ns`, oldest first. A slot without a value is `None`.
+    /// Returns the values of the slots up to `now_ns`, oldest first. `None` stands for a slot
+    /// without a value.
     pub(crate) fn series(&self, now_ns: u64) -> Vec<Option<&T>> {
         let now = now_ns / self.step_ns;
         let numbers = (0..self.length).rev().map(|back| now.checked_sub(back));
@@ -92,13 +95,13 @@ impl<T: Default> Ring<T> {
     }
 }
 
-/// A value for each [`Span`].
+/// The values of one figure over each [`Span`] of time.
 #[derive(Debug, Clone)]
 pub struct Windows<T> {
     total: T,
     seconds: Ring<T>,
     tens: Ring<T>,
-    /// The earliest time of a value.
+    /// The earliest time for which a value was counted, in ns.
     first_ns: Option<u64>,
 }
 
@@ -123,7 +126,7 @@ impl<T: Default> Windows<T> {
         *first = time_ns.min(*first);
     }
 
-    /// Returns the parts of a span's value, which the caller adds up.
+    /// Returns the parts of the value of a span, which the caller adds up.
     pub fn parts(&self, span: Span, now_ns: u64) -> Vec<&T> {
         match span {
             Span::TenSeconds => self.seconds.within(now_ns).collect(),
@@ -137,14 +140,15 @@ impl<T: Default> Windows<T> {
         &self.total
     }
 
-    /// Returns the earliest time of a value, ns.
+    /// Returns the earliest time for which a value was counted, in ns.
     pub fn first_ns(&self) -> Option<u64> {
         self.first_ns
     }
 }
 
 impl Windows<u64> {
-    /// Adds the time from `from_ns` to `to_ns` to each span. A span gets only the part that lies in it.
+    /// Adds the length of the time from `from_ns` to `to_ns` to the value of each span. A span gets
+    /// only the part that lies in it.
     pub(crate) fn add_span(&mut self, from_ns: u64, to_ns: u64) {
         self.total = self.total.saturating_add(to_ns.saturating_sub(from_ns));
         for ring in [&mut self.seconds, &mut self.tens] {
@@ -207,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stretch_of_time_counts_in_each_span_only_as_far_as_it_lies_there() {
+    fn each_span_counts_only_its_own_part_of_a_stretch_of_time() {
         let mut windows = Windows::default();
         // Five hours pass without an event.
         windows.add_span(SECOND_NS / 2, 18_000 * SECOND_NS + SECOND_NS / 4);

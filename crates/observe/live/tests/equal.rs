@@ -32,7 +32,6 @@ fn options() -> SynthOptions {
     })
 }
 
-/// Makes the model as `onbeat model` does.
 fn model_of(events: &[Event]) -> Model {
     let mut synth = Synth::new(options());
     events.iter().for_each(|event| synth.push(event));
@@ -184,12 +183,14 @@ fn recorded() -> Vec<PathBuf> {
     traces
 }
 
-/// The number of instants at which each trace is cut off. `ONBEAT_CUTS` sets another number.
+/// Returns the number of instants at which each trace is cut off. `ONBEAT_CUTS` sets another
+/// number.
 fn cuts() -> u64 {
     std::env::var("ONBEAT_CUTS").map_or(8, |n| n.parse().expect("a number"))
 }
 
-/// Cuts the events off at instants that depend on `seed`, and compares at each of them.
+/// Cuts the events off at instants that depend on `seed`. Compares the live model with the usual
+/// model at each of them.
 fn cut(events: &[Event], seed: u64) -> [usize; 3] {
     let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {

@@ -44,7 +44,6 @@ fn live(forget_nodes_after_ns: u64) -> Live {
 /// The handles of node /a in [`system`]: its publishers, its timer and the node.
 const HANDLES_OF_A: [u64; 4] = [0x10, 0x11, 0x50, 1];
 
-/// Returns events that let the time pass from `from_ns` to `to_ns`.
 fn pause(from_ns: u64, to_ns: u64) -> impl Iterator<Item = Event> {
     let minutes = from_ns / (60 * SECOND_NS) + 1..to_ns / (60 * SECOND_NS);
     minutes
@@ -52,9 +51,9 @@ fn pause(from_ns: u64, to_ns: u64) -> impl Iterator<Item = Event> {
         .map(|minute| nothing(minute * 60 * SECOND_NS))
 }
 
-/// Returns the events of [`system`], in which node /a begins again every two hours, each time with another
-/// name. Nodes /b and /c last. Each /a has its own process, and the processes have `ids` different ids. If
-/// `ids` is 0, one lasting process makes each /a and destroys it.
+/// Returns the events of [`system`] in which node /a begins again every two hours, each time with
+/// another name. Nodes /b and /c exist all the time. Each /a has its own process, and these
+/// processes have `ids` different ids. If `ids` is 0, one process creates and destroys each /a.
 fn short_lived(rounds: &[Round], kind: u8, generations: u32, ids: u32) -> Vec<Event> {
     let one = system(rounds, kind);
     let mut all = Vec::new();
@@ -103,8 +102,9 @@ fn short_lived(rounds: &[Round], kind: u8, generations: u32, ids: u32) -> Vec<Ev
     all
 }
 
-/// Compares `some`, from a live model that forgets, with `all`, from one that does not. All callbacks of
-/// the nodes for which `lives` returns true must be in `some`, with the same figures, edges and chains.
+/// Compares `some`, the model of a live model that forgets, with `all`, the model of one that does
+/// not forget. All callbacks of the nodes for which `lives` returns true must be in `some`, with
+/// the same figures, edges and chains.
 fn compare(some: &Model, all: &Model, lives: impl Fn(&str) -> bool) -> Result<(), TestCaseError> {
     let callbacks = all.callbacks.iter().filter(|c| lives(&c.node));
     let living: Vec<_> = callbacks.collect();
@@ -202,7 +202,7 @@ proptest! {
     }
 
     #[test]
-    fn random_events_cause_no_panic_while_all_that_ended_is_forgotten_at_once(
+    fn random_events_cause_no_panic_while_ended_nodes_are_forgotten_at_once(
         events in prop::collection::vec(any_event(), 1..400),
         part in 1usize..20,
     ) {
@@ -257,7 +257,7 @@ fn a_lasting_system_keeps_its_figures_while_copies_of_it_come_and_go() {
     assert_eq!(some_model.callbacks.len() * 4, all_model.callbacks.len());
 }
 
-/// Returns the events of a node of process 1000 that lives for 30 ms, and whose timer runs once.
+/// Returns the events of a node of process 1000 that exists for 30 ms, and whose timer runs once.
 fn brief(name: &str, start_ns: u64) -> Vec<Event> {
     let rounds = [Round {
         run: [1; 4],
@@ -301,7 +301,7 @@ fn brief(name: &str, start_ns: u64) -> Vec<Event> {
 }
 
 #[test]
-fn what_is_kept_is_flat_while_a_process_makes_and_destroys_nodes() {
+fn the_number_of_stored_entities_stays_flat_while_a_process_makes_and_destroys_nodes() {
     let mut live = Live::new(options());
     let (mut kept, mut made) = (Vec::new(), 0);
     // `ONBEAT_NODES=10000` makes that many.
@@ -339,7 +339,7 @@ fn what_is_kept_is_flat_while_a_process_makes_and_destroys_nodes() {
 }
 
 #[test]
-fn a_node_that_is_made_again_within_the_hour_goes_on() {
+fn a_node_that_is_made_again_within_the_hour_keeps_its_figures() {
     let mut live = Live::new(options());
     for n in 1..=6 {
         live.push(&brief("again", n * HOUR_NS / 2));

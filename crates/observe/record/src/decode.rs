@@ -20,15 +20,15 @@ pub enum Decoded {
         tid: u32,
         time_ns: u64,
     },
-    /// A process has loaded a library that may need probes. If `loader` is set, the process is instead the
-    /// first one that onbeat has seen in its mount namespace.
+    /// A process has loaded a library that may need probes. If `loader` is set, the record means
+    /// something else: the process is the first one that onbeat has seen in its mount namespace.
     Library {
         pid: u32,
         loader: bool,
         /// The process is suspended by SIGSTOP and waits for SIGCONT.
         stopped: bool,
     },
-    /// A process of plain DDS has a listener whose function needs a probe.
+    /// A process that uses DDS without ROS 2 has a listener whose function needs a probe.
     Listener {
         pid: u32,
         /// The address at which the listener's function for new data begins, in the process's memory.
@@ -76,8 +76,8 @@ pub struct WaitSet {
     pub services: Vec<u64>,
 }
 
-/// Returns the wake-up of a thread that a `WOKEN_IN` record reports together with the thread's switch-in.
-/// Returns `None` for other records.
+/// Returns the wake-up of a thread that a `WOKEN_IN` record reports together with the thread's
+/// switch-in. Returns `None` for records of other kinds.
 pub fn before(record: &[u8]) -> Option<Decoded> {
     let head = Head::read(record).filter(|head| head.kind == kind::WOKEN_IN)?;
     let ready_ns = WokenIn::read(Fields(record)).ready_ns;
@@ -94,8 +94,8 @@ fn event(head: &Head, kind: EventKind) -> Decoded {
     })
 }
 
-/// Decodes one record, except for the wake-up that [`before`] returns. Returns `None` if the record contains
-/// nothing more, or if this version does not know its kind.
+/// Decodes one record, except for the wake-up that [`before`] returns. Returns `None` if the record
+/// contains only that wake-up, or if this version does not know the record's kind.
 pub fn decode(record: &[u8]) -> Option<Decoded> {
     let head = Head::read(record)?;
     let fields = Fields(record);

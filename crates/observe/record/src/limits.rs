@@ -85,7 +85,7 @@ impl Limits {
 pub(crate) struct Border {
     limits: Limits,
     cgroup: Option<Cgroup>,
-    /// The id of the container's process namespace, and an open file that keeps the kernel from
+    /// The id of the container's PID namespace, and an open file that prevents the kernel from
     /// reusing the id.
     container: Option<(NamespaceId, File)>,
     outside: HashSet<u32>,
@@ -109,8 +109,8 @@ impl Border {
         })
     }
 
-    /// Returns whether a process is within the limits. A process outside of the limits is counted once, if
-    /// `counts` returns true: the process then uses ROS 2.
+    /// Returns whether a process is within the limits. A process outside of the limits is counted
+    /// once if it uses ROS 2, which `counts` reports.
     pub(crate) fn admits(&mut self, pid: u32, counts: impl FnOnce() -> bool) -> bool {
         if !self.limits.is_any() {
             return true;
@@ -132,8 +132,8 @@ impl Border {
         !self.outside.is_empty() && self.outside.contains(&pid)
     }
 
-    /// Returns whether an event is left out because of the limits. An event that shows who has the CPU for which a
-    /// recorded thread waits is never left out.
+    /// Returns whether an event is left out because of the limits. Events that show which thread
+    /// has the CPU for which a recorded thread waits are always kept.
     pub(crate) fn leaves_out(&self, event: &Event) -> bool {
         let names_holder = matches!(
             event.kind,
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn only_processes_of_the_container_are_inside() {
+    fn only_processes_of_the_container_are_within_the_limits() {
         let mut command = Command::new("unshare");
         let boxed = command
             .args(["--pid", "--fork", "--kill-child", "sleep"])

@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn the_path_of_an_installation_names_the_distribution_first() {
+    fn the_path_of_an_installation_decides_on_the_name_of_the_distribution_first() {
         assert_eq!(
             distribution_name(
                 Some("/opt/ros/rolling/lib/libtracetools.so"),

@@ -9,7 +9,8 @@ use onbeat_proc::reader::{Reader, Silent};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// The time that a process gets to answer. Reading a process usually takes some milliseconds.
+/// The longest time that onbeat waits for one answer of a process. Reading a process usually takes
+/// some milliseconds.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 /// The number of a user's silent processes after which onbeat reads no other process of this user. A process
 /// is silent if it did not answer in time.
@@ -19,7 +20,8 @@ const SILENT_PER_USER: usize = 3;
 const SILENT_MAX: usize = 16;
 /// The CPU time for reading the processes of one user, enough for a thousand usual ones.
 const CPU_PER_USER: Duration = Duration::from_secs(20);
-/// The divisor of the recording's duration: a fifth of the duration is added to the CPU time for each user.
+/// The divisor of the recording's duration that gives additional CPU time for each user. onbeat may
+/// read a user's processes for a fifth of the duration in addition to [`CPU_PER_USER`].
 const DURATION_DIVISOR: u32 = 5;
 const USERS_MAX: usize = 1024;
 /// The user id that stands for users beyond [`USERS_MAX`], and for processes whose user ids differ.

@@ -44,16 +44,15 @@ pub struct Place {
 }
 
 /// The processor architecture of the code to decode.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Machine {
-    /// 64-bit x86, where instructions have 1 to 15 bytes.
     X86_64,
-    /// 64-bit Arm, where every instruction has 4 bytes.
     Aarch64,
 }
 
-/// Finds the cheapest place for a probe in the entry block of the function with these `code` bytes. With
-/// `fast_nop` the kernel turns 5-byte nops into calls, so the search skips these nops.
+/// Finds the cheapest place for a probe in the entry block of the function whose bytes are `code`.
+/// With `fast_nop` the kernel turns 5-byte nops into calls, so the search skips these nops.
 pub fn place(machine: Machine, code: &[u8], fast_nop: bool) -> Place {
     match machine {
         Machine::X86_64 => place_x86(code, fast_nop),
@@ -61,8 +60,8 @@ pub fn place(machine: Machine, code: &[u8], fast_nop: bool) -> Place {
     }
 }
 
-/// Returns the function's first instruction, whatever a probe costs there. With `fast_nop`, returns
-/// the first instruction that is not a 5-byte nop.
+/// Returns the first instruction of the function, even if a probe is expensive there. With
+/// `fast_nop`, returns the first instruction that is not a 5-byte nop.
 pub fn entry(machine: Machine, code: &[u8], fast_nop: bool) -> Place {
     let (offset, placement) = match machine {
         Machine::X86_64 => {

@@ -18,8 +18,8 @@ pub struct MissingPrivilege {
     program: String,
 }
 
-/// The capabilities that a recorder may use at its start. Root also uses the last ones to start a command as
-/// the user behind sudo, and to give that user the trace.
+/// The capabilities that a recorder may use at its start. Root uses the last capabilities in the
+/// list to start a command as the user behind sudo, and to give that user the trace.
 pub const AT_START: &[Capability] = &[
     Capability::CAP_BPF,
     Capability::CAP_PERFMON,
@@ -46,7 +46,8 @@ const KEPT: [Capability; 6] = [
     Capability::CAP_CHOWN,
 ];
 
-/// The capabilities kept until the command runs, because the command may run as another user.
+/// The capabilities that the recorder keeps until the command runs, because the command may run as
+/// another user.
 const TO_START_COMMAND: [Capability; 2] = [Capability::CAP_SETUID, Capability::CAP_SETGID];
 
 /// The only capability that the guard of a command needs: it resumes processes.
@@ -54,8 +55,8 @@ const GUARD_NEEDS: [Capability; 1] = [Capability::CAP_KILL];
 
 const GRANT: &str = "cap_bpf,cap_perfmon,cap_sys_admin,cap_sys_ptrace,cap_dac_read_search,cap_kill";
 
-/// Runs `attempt` without CAP_SYS_ADMIN. For uprobes, kernels from 6.15 on require that capability, and so do
-/// older kernels that were patched likewise. For other kernels CAP_PERFMON is enough.
+/// Runs `attempt` without CAP_SYS_ADMIN. Kernels from 6.15 on, and older kernels with the same
+/// patch, require that capability for uprobes. For other kernels CAP_PERFMON is enough.
 pub fn without_admin<T>(attempt: impl FnOnce() -> T) -> T {
     onbeat_rights::without(&[Capability::CAP_SYS_ADMIN], attempt)
 }
@@ -84,10 +85,10 @@ pub fn use_permitted() -> Result<(), MissingPrivilege> {
     })
 }
 
-/// The work that the recorder still has to do. It decides which capabilities the recorder keeps.
+/// The work that the recorder still has to do, from which follow the capabilities that it keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Needs {
-    /// The kernel requires CAP_SYS_ADMIN for uprobes.
+    /// The kernel requires CAP_SYS_ADMIN for uprobes, so the recorder keeps this capability.
     pub admin: bool,
     pub command: bool,
 }
@@ -112,8 +113,8 @@ const FOR_USER: [Capability; 5] = [
     Capability::CAP_KILL,
 ];
 
-/// Gives up every capability that a recorder without BPF does not need. An ordinary user's recorder keeps
-/// none. `command` says that root has still to start a command as the user behind sudo.
+/// Gives up every capability that a recorder without BPF does not need. An ordinary user's recorder
+/// keeps none. If `command` is true, root must still start a command as the user behind sudo.
 pub fn drop_without_kernel(command: bool) {
     let command = TO_START_COMMAND.into_iter().filter(|_| command);
     let wanted = FOR_USER.into_iter().chain(command);

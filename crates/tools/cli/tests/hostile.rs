@@ -404,7 +404,9 @@ fn a_file_system_that_does_not_answer_is_not_waited_for(harness: &Harness) {
     let process = format!("process {}: ", hostile.0.id());
     let line = said.lines().find(|line| line.contains(&process));
     assert!(
-        line.is_some_and(|line| line.contains("a program serves its file system")),
+        line.is_some_and(
+            |line| line.contains("a program (FUSE) serves the file system of the file")
+        ),
         "{said}"
     );
 }

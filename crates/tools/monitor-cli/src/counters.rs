@@ -17,11 +17,11 @@ pub struct Counters {
     pub otlp: Exports,
 }
 
-/// The numbers of messages to an OpenTelemetry collector.
+/// The numbers of metric messages to an OpenTelemetry collector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Exports {
     pub sent: u64,
     pub failed: u64,
-    /// The messages that were never sent, because a newer one was ready.
+    /// The number of messages that were never sent, because the next message was ready before.
     pub replaced: u64,
 }

@@ -6,9 +6,7 @@ use std::fmt::Write as _;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {
-    /// OpenMetrics 1.0.
     OpenMetrics,
-    /// Prometheus' text format 0.0.4.
     Plain,
 }
 
@@ -83,7 +81,8 @@ fn lines(out: &mut String, family: &Family, series: &Series) {
     };
 }
 
-/// Formats labels. Names from traced processes cannot end a label or a line.
+/// Formats the labels of a series. Escapes names from traced processes, so that they cannot end a
+/// label or a line.
 fn labels_text(labels: &[(&'static str, String)]) -> String {
     let texts = labels.iter().map(|(name, value)| {
         let value = value.replace('\\', "\\\\").replace('"', "\\\"");
@@ -155,8 +154,8 @@ mod tests {
         text(&families(&figures), style)
     }
 
-    /// Splits a line into its name, its labels and its value, as Prometheus does. Panics if the line
-    /// is not one of the format.
+    /// Splits a line of metrics into its name, its labels and its value, as Prometheus does. Panics
+    /// if the line does not follow the format.
     fn parsed(line: &str) -> (String, BTreeMap<String, String>, f64) {
         let end = line.find(['{', ' ']).expect("a name");
         let (name, mut rest) = line.split_at(end);

@@ -14,13 +14,12 @@ use std::time::{Duration, Instant};
 
 const CLIENTS_MAX: usize = 32;
 
-/// The greatest size of a request, in bytes.
 const REQUEST_MAX: usize = 8192;
 
-/// The time after which a client is disconnected.
+/// The time after which the monitor disconnects an HTTP client.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The pause after an error of the listening socket, such as too many open files.
+/// The pause after an error of the listening socket, for example because too many files are open.
 const PAUSE: Duration = Duration::from_millis(100);
 
 pub struct Texts {
@@ -29,7 +28,7 @@ pub struct Texts {
 }
 
 impl Default for Texts {
-    /// Returns the metrics before the first judgement: none.
+    /// Returns texts without metrics, which are served before the first judgement.
     fn default() -> Texts {
         Texts {
             open_metrics: "# EOF\n".into(),
@@ -44,11 +43,12 @@ struct Client {
     stream: TcpStream,
     since: Instant,
     request: Vec<u8>,
-    /// The answer, and how much of it has been sent.
+    /// The bytes of the answer, and the number of bytes that have been sent.
     answer: Option<(Vec<u8>, usize)>,
 }
 
-/// Starts to serve the metrics at an address. Returns the address with the port that was taken.
+/// Starts to serve the metrics at an address. Returns the address with the port that the system
+/// chose.
 ///
 /// # Errors
 ///
@@ -71,7 +71,8 @@ pub fn serve(at: SocketAddr, latest: Latest) -> io::Result<SocketAddr> {
     Ok(at)
 }
 
-/// Waits until a client does something, and serves all clients as far as possible.
+/// Waits until a client connects, sends or can receive, and serves all clients as far as possible
+/// without blocking.
 fn turn(listener: &TcpListener, clients: &mut VecDeque<Client>, latest: &Latest) {
     let wanted = |client: &Client| match client.answer {
         Some(_) => libc::POLLOUT,
@@ -136,7 +137,8 @@ fn accept(listener: &TcpListener, clients: &mut VecDeque<Client>) {
 }
 
 impl Client {
-    /// Reads or writes as much as possible. Returns whether the client stays.
+    /// Reads the client's request or writes the answer, as far as possible without blocking.
+    /// Returns whether the connection stays open.
     fn turn(&mut self, latest: &Latest) -> io::Result<bool> {
         if self.answer.is_none() && !self.read(latest)? {
             return Ok(false);
@@ -232,7 +234,7 @@ fn style(request: &str) -> Style {
     }
 }
 
-/// Parses the address of `--http`: a port of the loopback interface, or an address with a port.
+/// Parses the address of `--http`: a port of the loopback interface, or an IP address with a port.
 pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
     if let Ok(port) = text.parse::<u16>() {
         return Ok(SocketAddr::from(([127, 0, 0, 1], port)));
@@ -330,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_alone_is_one_of_the_loopback_interface() {
+    fn a_port_without_an_address_means_the_loopback_interface() {
         let said = |text: &str| parse_address(text).map(|a| a.to_string());
         assert_eq!(said("9464"), Ok("127.0.0.1:9464".into()));
         assert_eq!(said("0.0.0.0:80"), Ok("0.0.0.0:80".into()));

@@ -6,15 +6,16 @@ use onbeat_live::LateSeen;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 
-/// The time without a violation after which a subject has recovered, ns. A figure close to its limit
-/// therefore does not begin an incident again and again.
+/// The time without a violation after which a subject has recovered, in ns. Because of this time, a
+/// figure close to its limit does not begin a new incident again and again.
 const QUIET_NS: u64 = 10_000_000_000;
 
-/// The greatest number of requirements, and of late executions, that an incident keeps. All are
-/// counted.
+/// The greatest number of violations, and of late executions, that are stored in an incident. All
+/// of them are counted.
 const KEPT: usize = 1000;
 
-/// The greatest number of open incidents. Further subjects join the latest one.
+/// The greatest number of open incidents. If a further subject violates a requirement, it joins the
+/// latest incident.
 const OPEN_MAX: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -31,7 +32,7 @@ pub struct Violation {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Late {
     pub chain: String,
-    /// The time of the output, CLOCK_MONOTONIC.
+    /// The time at which the late output was published (CLOCK_MONOTONIC).
     pub end_ns: u64,
     pub latency_ns: u64,
     pub deadline_ns: u64,
@@ -48,14 +49,15 @@ pub struct Incident {
     pub number: u64,
     /// The time at which the first violation was found, CLOCK_MONOTONIC.
     pub begin_ns: u64,
-    /// The time of the last violation. `None` while the incident goes on.
+    /// The time of the incident's last violation. `None` while the incident goes on.
     pub end_ns: Option<u64>,
-    /// The largest latency as a multiple of its deadline, or 1 for other violations.
+    /// The severity of the incident: its largest latency divided by the deadline of that latency.
+    /// It is 1 for violations of other kinds.
     pub severity: f64,
     pub violations: Vec<Violation>,
     pub late_executions: u64,
     pub worst: Option<Late>,
-    /// The executions beyond deadlines, oldest first, at most 1000.
+    /// The executions that missed their deadlines, oldest first. At most 1000 are stored.
     pub executions: Vec<Late>,
     #[serde(skip)]
     last_violated_ns: u64,
@@ -63,10 +65,10 @@ pub struct Incident {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// The incident with this number began.
+    /// An incident has begun. The value is its number.
     Began(u64),
-    /// A further subject joined the incident with the first number. The second number is the index of the
-    /// subject's violation in the incident.
+    /// A further subject has joined an incident. The values are the incident's number, and the
+    /// index of the subject's violation in the incident.
     Joined(u64, usize),
     Ended(u64),
 }
@@ -77,17 +79,20 @@ struct Active {
     last_violated_ns: u64,
 }
 
-/// The incidents that go on, and those that ended since [`Incidents::take_ended`].
+/// The incidents that go on, and the ended incidents that [`Incidents::take_ended`] has not
+/// returned yet.
 #[derive(Debug)]
 pub struct Incidents {
-    /// The time after an incident's beginning during which other subjects can join it.
+    /// The time after the begin of an incident within which other subjects can join it.
     join_ns: u64,
-    /// The time for which a late execution waits for an incident of its chain.
+    /// The time after a late execution within which an incident of its chain may begin and include
+    /// it.
     window_ns: u64,
     next: u64,
     open: BTreeMap<u64, Incident>,
     ended: Vec<Incident>,
-    /// The subjects that violate a requirement, or did so a short time ago.
+    /// The subjects that violate a requirement now, or whose last violation is less than
+    /// [`QUIET_NS`] ago.
     active: BTreeMap<String, Active>,
     waiting: VecDeque<Late>,
 }
@@ -99,8 +104,9 @@ fn subject(finding: &Finding) -> &str {
     }
 }
 
-/// Returns the latency above which a single execution is late, by chain id. If a rule has several
-/// limits, the largest counts: `{p50: 70ms, max: 80ms}` allows an execution of 75 ms.
+/// Returns the deadline of each chain by chain id: the latency above which a single execution is
+/// late. If a rule has several limits, the largest one counts: `{p50: 70ms, max: 80ms}` allows an
+/// execution of 75 ms.
 pub fn deadlines(findings: &[Finding]) -> BTreeMap<String, u64> {
     let mut rules: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for finding in findings {
@@ -144,8 +150,8 @@ impl Incidents {
         std::mem::take(&mut self.ended)
     }
 
-    /// Updates the incidents with the findings at `now_ns`, and with the executions that missed their deadlines since
-    /// the last call. Returns what changed.
+    /// Updates the incidents with the findings at `now_ns`, and with the executions that missed
+    /// their deadlines since the last call. Returns the changes of incidents.
     pub fn step(&mut self, now_ns: u64, findings: &[Finding], late: Vec<LateSeen>) -> Vec<Change> {
         let mut changes = Vec::new();
         let deadlines = deadlines(findings);
@@ -230,8 +236,8 @@ impl Incidents {
         self.active.insert(subject(finding).into(), active);
     }
 
-    /// Gives late executions to the incidents of their chains. The others wait for an incident as
-    /// long as they are in the window.
+    /// Adds late executions to the incidents of their chains. An execution whose chain has no
+    /// incident yet waits for one until it leaves the window.
     fn hand_over(&mut self, now_ns: u64) {
         let oldest_ns = now_ns.saturating_sub(self.window_ns);
         let mut waiting = std::mem::take(&mut self.waiting);

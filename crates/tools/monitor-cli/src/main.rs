@@ -40,7 +40,8 @@ use std::sync::Arc;
 use store::Store;
 use watch::{Watch, WatchOptions};
 
-/// The time until an event is in the files of a running recording, with room for a slow disk.
+/// The longest time from an event until a running recording has written it to its files. It allows
+/// for a slow disk.
 const DELAY_NS: u64 = 2_500_000_000;
 
 #[derive(clap::Parser)]
@@ -49,7 +50,7 @@ enum Words {
     Monitor(Box<Args>),
 }
 
-/// The words with which this program starts itself as the publisher of diagnostics.
+/// The command-line words with which the monitor starts itself as the publisher of diagnostics.
 #[derive(clap::Parser)]
 #[command(name = "onbeat")]
 enum PublisherWords {
@@ -59,8 +60,8 @@ enum PublisherWords {
     },
 }
 
-/// Gives up all rights except those for recording and for entering a container, and deactivates
-/// these until the files that the caller named have been read.
+/// Gives up all rights except those for recording and for entering a container. Deactivates these
+/// rights until the files that the caller named have been read.
 fn confine() -> io::Result<()> {
     let recorder = onbeat_record::AT_START.iter().copied();
     // To enter the file systems of a container (`--diagnostics`).
@@ -97,10 +98,9 @@ fn read_requirements(path: &Path) -> Result<Requirements, CliError> {
     onbeat_check::read(&bytes).map_err(CliError::in_file(path))
 }
 
-/// The machine and the clock of a recorded trace.
 struct Recorded {
     host: String,
-    /// The difference between CLOCK_REALTIME and CLOCK_MONOTONIC.
+    /// The offset of CLOCK_REALTIME from CLOCK_MONOTONIC, in ns.
     offset_ns: i128,
 }
 

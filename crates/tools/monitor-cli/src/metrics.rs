@@ -8,7 +8,7 @@ use onbeat_live::view::{Times, View};
 use onbeat_live::window::Span;
 use std::collections::BTreeSet;
 
-/// The greatest number of series per metric. Further series are left out and counted.
+/// The largest number of series of one metric. Further series are left out and counted.
 const SERIES_MAX: usize = 1000;
 
 /// The greatest length of a label, in characters.
@@ -28,9 +28,8 @@ pub enum Kind {
     Summary,
 }
 
-/// A metric with its series.
 pub struct Family {
-    /// The name as in OpenMetrics: a counter has no suffix.
+    /// The metric's name as in OpenMetrics. The name of a counter has no suffix `_total`.
     pub name: &'static str,
     pub help: &'static str,
     pub kind: Kind,
@@ -46,8 +45,8 @@ impl Family {
 }
 
 pub struct Series {
-    /// Names and values. The values come from traced processes; they are shortened, and have no control
-    /// characters.
+    /// The names and values of the series' labels. The values come from traced processes. They are
+    /// shortened and have no control characters.
     pub labels: Vec<(&'static str, String)>,
     pub value: Value,
 }
@@ -59,10 +58,12 @@ pub enum Value {
     Summary(Summary),
 }
 
-/// The quantiles of the times in the window, and the number and the sum of all times since the start.
+/// The figures of times: their quantiles within the window, and their number and sum since the
+/// start.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
-    /// The quantiles, each with its value in seconds. Without values in the window, it is NaN.
+    /// The quantiles (0 to 1) of the times in the window, each with its value in seconds. The value
+    /// is NaN if the window has no times.
     pub quantiles: [(f64, f64); 3],
     pub count: u64,
     pub sum_s: f64,
@@ -106,8 +107,9 @@ impl Collector {
         self.seen.clear();
     }
 
-    /// Adds a series if it is new and finds room. Two hostile names can be shortened to the same label,
-    /// so a series can be there already.
+    /// Adds a series to the metric, unless the metric has too many series or already has one with
+    /// these labels. Two names that a hostile process chose can become the same label when they are
+    /// shortened.
     fn add(&mut self, labels: Labels<'_>, value: Value) {
         let cleaned = |text: &str| visible(&shorten(text, LABEL_MAX)).to_string();
         let values: Vec<String> = labels.iter().map(|(_, value)| cleaned(value)).collect();
@@ -165,7 +167,7 @@ pub fn families(figures: &Figures<'_>) -> Vec<Family> {
         ),
         (
             "onbeat_values_left_out",
-            "Values that found no room because too many names exist.",
+            "Values that were not counted because too many names exist.",
             view.left_out,
         ),
     ] {
@@ -197,7 +199,7 @@ fn requirements(all: &mut Collector, findings: &[Finding]) {
         ),
         (
             "onbeat_requirement_passed",
-            "1 if the requirement holds in the window, with the confidence that is asked for.",
+            "1 if the requirement holds in the window, with the requested confidence.",
             Verdict::Passed,
         ),
     ] {
@@ -225,7 +227,7 @@ fn incidents(all: &mut Collector, counters: &Counters) {
     all.begin(
         "onbeat_late_executions",
         Kind::Counter,
-        "Executions of chains beyond their deadlines.",
+        "Executions of chains that missed their deadlines.",
     );
     all.count(&[], counters.late);
     all.begin(
@@ -258,7 +260,7 @@ fn incidents(all: &mut Collector, counters: &Counters) {
     all.begin(
         "onbeat_otlp_exports",
         Kind::Counter,
-        "Messages to the OTLP collector. A replaced one was not sent, because a newer one was ready.",
+        "Messages to the OTLP collector. A replaced message was not sent, because the next message was ready before.",
     );
     all.count(&[("result", "sent")], counters.otlp.sent);
     all.count(&[("result", "failed")], counters.otlp.failed);
@@ -315,7 +317,7 @@ fn callbacks(all: &mut Collector, figures: &Figures<'_>) {
         ),
         (
             "onbeat_callback_response_seconds",
-            "Time from when an execution could run to its end: quantiles in the window, count and sum since the start.",
+            "Time from the instant at which an execution could run until its end: quantiles in the window, count and sum since the start.",
         ),
     ] {
         all.begin(name, Kind::Summary, help);
@@ -348,7 +350,7 @@ fn topics(all: &mut Collector, view: &View) {
         ),
         (
             "onbeat_topic_overwritten_items",
-            "Items that later ones pushed out of a queue.",
+            "Items that were not taken because later items took their places in a queue.",
         ),
     ] {
         all.begin(name, Kind::Counter, help);

@@ -82,19 +82,19 @@ pub struct Args {
 /// The options of saved incidents.
 #[derive(clap::Args)]
 pub struct Saves {
-    /// Save incidents in this directory, which belongs to the monitor alone
+    /// Save incidents in this directory, which only the monitor may use
     #[arg(long, value_name = "DIR")]
     pub incidents: Option<PathBuf>,
-    /// Save the events from this time before an incident on
+    /// Save the events of this time before an incident
     #[arg(long, value_name = "T", value_parser = parse_duration, default_value = "30s")]
     pub before: Duration,
-    /// Save the events until this time after an incident's begin
+    /// Save the events of this time after the begin of an incident
     #[arg(long, value_name = "T", value_parser = parse_duration, default_value = "5s")]
     pub after: Duration,
     /// Remove the oldest and least severe incidents above this size
     #[arg(long, value_name = "BYTES", value_parser = parse_size, default_value = "1G")]
     pub max_size: u64,
-    /// Size of the recording from which incidents are saved
+    /// Size of the recording that is kept for saving incidents
     #[arg(long, value_name = "BYTES", value_parser = parse_size, default_value = "128M")]
     pub recording: u64,
     /// Save at most this number of incidents in an hour
@@ -162,12 +162,14 @@ impl Args {
         }
     }
 
-    /// Reports whether violations decide the exit code. A service that was stopped has not failed.
+    /// Reports whether violations decide the exit code. A service that the user stops has not
+    /// failed.
     pub fn is_test(&self) -> bool {
         self.trace.is_some() || self.duration.is_some() || !self.command.is_empty()
     }
 
-    /// Reports a contradiction that clap cannot find.
+    /// Checks the options for contradictions that clap cannot find. Returns the first one as an
+    /// error.
     pub fn check(&self) -> Result<(), CliError> {
         const HOUR: Duration = Duration::from_secs(3600);
         let usage = |text: &str| Err(CliError::Usage(text.into()));
@@ -186,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_are_those_of_the_live_model() {
+    fn the_values_of_the_window_option_are_the_spans_of_the_live_model() {
         assert_eq!(parse_window("10s"), Ok(Span::TenSeconds));
         assert_eq!(parse_window("1min"), Ok(Span::Minute));
         assert!(parse_window("30s").is_err() && parse_window("x").is_err());

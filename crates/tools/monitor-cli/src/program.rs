@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 
 const RUNNING_MAX: usize = 4;
 
-/// The time after which a program is killed.
+/// The time after which the monitor kills a program of the user (`--exec`).
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The facts about an incident that a program gets.
+/// The facts about an incident that a program of the user (`--exec`) gets.
 pub struct Told<'a> {
     /// The event of the incident: `began`, `saved` or `ended`.
     pub what: &'a str,
     pub number: u64,
     pub severity: f64,
-    /// The first violated requirement's place, subject (untrusted), limit and measured value.
+    /// The place of the first violated requirement in the requirements file.
     pub requirement: &'a str,
     pub subject: &'a str,
     pub limit: &'a str,
@@ -29,7 +29,7 @@ pub struct Told<'a> {
 pub struct Programs {
     path: Option<PathBuf>,
     running: Vec<(Child, Instant)>,
-    /// Each program ends before the next event is read.
+    /// If true, the monitor waits for the end of each program before it reads the next event.
     waits: bool,
 }
 
@@ -42,12 +42,11 @@ impl Programs {
         }
     }
 
-    /// Starts the program. Returns `None` if the user named no program, and `false` if too many
-    /// programs are running.
+    /// Starts the user's program for an event of an incident. Returns `None` if the user named no
+    /// program, and `false` if too many programs are running.
     ///
     /// # Errors
-    ///
-    /// Returns the system's error.
+    /// Returns the system's error if it cannot start the program.
     pub fn start(&mut self, told: &Told<'_>) -> Option<io::Result<bool>> {
         let path = self.path.clone()?;
         self.reap();
@@ -93,7 +92,7 @@ impl Programs {
         command.spawn()
     }
 
-    /// Takes note of programs that have ended, and kills those that run for too long.
+    /// Removes the programs that have ended, and kills those that run for longer than [`PATIENCE`].
     pub fn reap(&mut self) {
         self.running.retain_mut(|(child, since)| {
             match child.try_wait() {

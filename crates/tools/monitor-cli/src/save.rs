@@ -24,9 +24,10 @@ const WHY: &str = "why.txt";
 #[derive(Debug)]
 pub struct Order {
     pub incident: Incident,
-    /// The time at which the incident began, in ns since 1970. `None` if the clock's offset is unknown.
+    /// The time at which the incident began, in ns since 1970. `None` if the offset of
+    /// CLOCK_REALTIME is unknown.
     pub begin_realtime_ns: Option<u64>,
-    /// The times of the events to keep, CLOCK_MONOTONIC, ns.
+    /// The span of time whose events are saved, in ns of CLOCK_MONOTONIC.
     pub span: RangeInclusive<u64>,
     pub recording: PathBuf,
 }
@@ -35,7 +36,7 @@ pub struct Order {
 pub struct Saved {
     pub incident: Incident,
     pub name: OsString,
-    /// The first cause, as a sentence with names from the recorded system.
+    /// The first cause of the incident, as a sentence with names from the recorded system.
     pub sentence: Option<String>,
     /// The number of older incidents that were removed to make room for this one.
     pub removed: u64,
@@ -45,9 +46,8 @@ pub struct Saved {
 struct Figures<'a> {
     #[serde(flatten)]
     incident: &'a Incident,
-    /// The time at which the incident began, in ns since 1970.
     begin_realtime_ns: u64,
-    /// The times of the first and the last event of the trace, CLOCK_MONOTONIC, ns.
+    /// The times of the first and the last event of the saved trace, in ns of CLOCK_MONOTONIC.
     trace_ns: (u64, u64),
     sentence: Option<&'a str>,
 }
@@ -61,7 +61,7 @@ pub struct Known {
 }
 
 impl Known {
-    /// Returns the content of `incident.json`.
+    /// Returns the content of the file `incident.json`, with the present figures of the incident.
     pub fn figures(&self, incident: &Incident) -> Vec<u8> {
         let figures = Figures {
             incident,
@@ -79,7 +79,7 @@ impl Known {
 ///
 /// # Errors
 ///
-/// Returns the reason in one line.
+/// Returns the reason why the incident was not saved, in one line.
 pub fn save(store: &Store, order: &Order) -> Result<(Saved, Known), String> {
     let mut reader = Reader::open(&order.recording).map_err(|e| e.to_string())?;
     let start = &reader.manifest().span;
@@ -103,9 +103,9 @@ pub fn save(store: &Store, order: &Order) -> Result<(Saved, Known), String> {
         fs::write(part.join(FIGURES), figures).map_err(|e| e.to_string())?;
         Ok(known)
     })?;
-    let removed = store
-        .make_room(&name)
-        .map_err(|e| format!("it was saved, but older ones cannot be removed: {e}"))?;
+    let removed = store.make_room(&name).map_err(|e| {
+        format!("its files are complete, and the removal of older incidents failed: {e}")
+    })?;
     let saved = Saved {
         incident: order.incident.clone(),
         name,
@@ -115,7 +115,8 @@ pub fn save(store: &Store, order: &Order) -> Result<(Saved, Known), String> {
     Ok((saved, known))
 }
 
-/// Writes the model, the explanation of the worst execution and the page. Returns the first cause.
+/// Writes the model, the explanation of the worst execution and the HTML page of an incident.
+/// Returns the first cause as a sentence.
 fn explain(part: &Path, incident: &Incident) -> Result<Option<String>, String> {
     let mut reader = Reader::open(part.join("trace")).map_err(|e| e.to_string())?;
     let mut options = SynthOptions::new(run_of(&reader, None));
@@ -171,7 +172,8 @@ struct Subject<'a> {
 }
 
 impl Subject<'_> {
-    /// Finds the chain of the worst execution, or else the first violation's chain or callback.
+    /// Finds the chain of the incident's worst execution in the model. If there is none, finds the
+    /// chain or callback of the first violation.
     fn find<'a>(model: &'a Model, incident: &Incident) -> Option<Subject<'a>> {
         let worst = incident.worst.iter().map(|late| &late.chain);
         let ids = worst.chain(incident.violations.iter().map(|v| &v.id));
@@ -216,8 +218,8 @@ impl Subject<'_> {
     }
 }
 
-/// Returns the execution `known`, the worst one that was found while the system ran. If it is `None` or not
-/// explained, returns the longest one.
+/// Returns the explanation of the execution `known`, the worst one that the monitor saw. If `known`
+/// is `None` or was not explained, returns the longest explained execution.
 fn worst<'e>(explanation: &'e Explanation, known: Option<&Late>) -> Option<&'e Execution> {
     let executions = &explanation.executions;
     let is_it = |e: &&Execution| {
@@ -229,7 +231,8 @@ fn worst<'e>(explanation: &'e Explanation, known: Option<&Late>) -> Option<&'e E
     executions.iter().find(is_it).or_else(longest)
 }
 
-/// Returns what the late executions have in common, or else what the worst one spent most time on.
+/// Returns a sentence on the cause that the late executions have in common. If they have none, the
+/// sentence names the cause that took most of the time of `worst`.
 fn sentence(explanation: &Explanation, worst: Option<&Execution>) -> Option<String> {
     if let Some(comparison) = &explanation.comparison {
         return Some(comparison.sentence());

@@ -13,11 +13,13 @@ use std::thread::JoinHandle;
 
 const HOUR_NS: f64 = 3600e9;
 
-/// The greatest number of incidents that wait to be saved, and of waiting jobs of any kind.
+/// The greatest number of incidents that wait to be saved. `WAITING_MAX` limits the waiting jobs of
+/// all kinds.
 const SAVES_MAX: usize = 8;
 const WAITING_MAX: usize = 256;
 
-/// The greatest number of saved incidents whose figures can still change.
+/// The greatest number of saved incidents whose figures can be written again when the incident
+/// ends.
 const KNOWN_MAX: usize = 256;
 
 enum Job {
@@ -28,14 +30,14 @@ enum Job {
 
 pub enum Done {
     Saved(Saved),
-    /// The incident with this number was not saved, for this reason.
+    /// An incident was not saved. The values are its number and the reason.
     NotSaved(u64, String),
     Failed(String),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// Too many were saved in the last hour.
+    /// The limit of saved incidents per hour is reached.
     Rate,
     Busy,
 }
@@ -47,11 +49,11 @@ pub struct Saver {
     done: Vec<Done>,
     thread: Option<JoinHandle<()>>,
     rate: Rate,
-    /// Each job is done before the next event is read.
+    /// If true, each job is done before the monitor reads the next event.
     waits: bool,
 }
 
-/// A limit for saves: a bucket that fills up in an hour.
+/// A limit for the number of saves: a token bucket that fills up within an hour.
 struct Rate {
     per_hour: f64,
     left: f64,
@@ -72,8 +74,8 @@ impl Rate {
 }
 
 impl Saver {
-    /// Starts the thread. Without a store, only texts are written. If `waits` is set, each job is done
-    /// before the call that orders it returns.
+    /// Starts the thread that saves incidents. Without a store it writes only texts. If `waits` is
+    /// true, a call that orders a job returns after the job is done.
     pub fn begin(store: Option<Store>, saves_per_hour: u32, waits: bool) -> Saver {
         let (jobs, taken) = sync_channel::<Job>(1);
         let (report, reports) = channel();
@@ -103,11 +105,10 @@ impl Saver {
         }
     }
 
-    /// Orders that an incident is saved.
+    /// Orders that the saving thread saves an incident.
     ///
     /// # Errors
-    ///
-    /// Returns why it is not.
+    /// Returns why the incident will not be saved.
     pub fn save(&mut self, now_ns: u64, order: Order) -> Result<(), Refusal> {
         let is_save = |job: &&Job| matches!(job, Job::Save(_));
         if self.waiting.iter().filter(is_save).count() >= SAVES_MAX {
@@ -120,7 +121,7 @@ impl Saver {
         Ok(())
     }
 
-    /// Writes the figures of an ended incident again, if the incident was saved.
+    /// Orders that the figures of an ended incident are written again, if the incident was saved.
     pub fn ended(&mut self, incident: Incident) {
         self.order(Job::End(Box::new(incident)));
     }
@@ -160,7 +161,7 @@ impl Saver {
         std::mem::take(&mut self.done)
     }
 
-    /// Waits until all jobs are done, and returns their results.
+    /// Waits until the saving thread has done all jobs, and returns the results of the jobs.
     pub fn end(&mut self) -> Vec<Done> {
         if let Some(jobs) = self.jobs.take() {
             for job in self.waiting.drain(..) {

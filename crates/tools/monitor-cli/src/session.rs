@@ -26,11 +26,12 @@ const JUDGE_NS: u64 = SECOND_NS / 2;
 
 const TEXT_NS: u64 = 10 * SECOND_NS;
 
-/// The greatest age of times and rates in the served metrics while no incident changes. Adding up their
-/// windows is most of the monitor's work. Verdicts and counters are never old.
+/// The greatest age of the times and rates in the served metrics while no incident changes, in ns.
+/// Adding up their windows is most of the monitor's work. Verdicts and counters are always current.
 const VIEW_NS: u64 = 5 * SECOND_NS;
 
-/// The time since the start after which the monitor reports names that the system does not have.
+/// The time since the start after which the monitor reports requirements about names that the
+/// system does not have, in ns.
 const ABSENT_NS: u64 = 30 * SECOND_NS;
 
 const HOUR_NS: u64 = 3600 * SECOND_NS;
@@ -50,20 +51,22 @@ pub struct Outputs {
 }
 
 pub struct Saving {
-    /// The recording from which traces are copied. `None` saves nothing.
+    /// The recording from which the traces of incidents are copied. `None` means that no incident
+    /// is saved.
     pub recording: Option<PathBuf>,
     pub before_ns: u64,
     pub after_ns: u64,
-    /// The time from an event until the recording's files contain it.
+    /// The longest time from an event until the files of the recording contain it, in ns.
     pub delay_ns: u64,
 }
 
 struct Due {
-    /// The time at which the incident is saved.
+    /// The time at which the incident will be saved, in ns of CLOCK_MONOTONIC.
     at_ns: u64,
-    /// The time around which events are kept.
+    /// The time of the incident, in ns of CLOCK_MONOTONIC. The events before and after it are
+    /// saved.
     around_ns: u64,
-    /// The begin in ns since 1970, by the clock at that time.
+    /// The begin of the incident in ns since 1970, read from CLOCK_REALTIME at that time.
     begin_realtime_ns: Option<u64>,
 }
 
@@ -72,17 +75,17 @@ pub struct Session {
     out: Outputs,
     saving: Saving,
     counters: Counters,
-    /// The incidents to save, by number.
     due: BTreeMap<u64, Due>,
     judged_ns: Option<u64>,
-    /// The view of the served metrics, and its time.
+    /// The view from which the metrics are served, and the time at which it was made, in ns.
     served: Option<(u64, View)>,
     written_ns: Option<u64>,
     reported: BTreeSet<(String, String)>,
     measured: BTreeSet<(String, String)>,
-    /// The number of all nodes forgotten up to the latest line about them, and the time of that line in ns.
+    /// The number of nodes that the latest line about forgotten nodes reported, and the time of
+    /// that line in ns.
     forgotten: (u64, u64),
-    /// Set if lines begin with the time since the first event.
+    /// If true, each line of the journal begins with the time since the first event.
     has_times: bool,
 }
 
@@ -104,7 +107,7 @@ impl Session {
         }
     }
 
-    /// Reports whether a callback ran.
+    /// Reports whether any callback has run in the observed system.
     pub fn has_found(&mut self) -> bool {
         !self.watch.view().callbacks.is_empty()
     }
@@ -129,8 +132,8 @@ impl Session {
         }
     }
 
-    /// Judges the requirements that were read again from now on. If they could not be read, the earlier
-    /// ones stay.
+    /// Replaces the requirements by those that were read again. If they could not be read, the
+    /// earlier requirements stay in force.
     pub fn reload(&mut self, read: Result<Requirements, String>) {
         match read {
             Ok(requirements) => {
@@ -171,7 +174,8 @@ impl Session {
         }
     }
 
-    /// Judges what has come until now. No event may follow.
+    /// Judges the requirements on all events so far, for the last time. The caller must not add
+    /// events afterwards.
     pub fn end(&mut self) {
         self.watch.end();
         self.judge();
@@ -198,7 +202,7 @@ impl Session {
         self.hear_collector();
     }
 
-    /// Waits until the journal is written.
+    /// Waits until all lines of the journal are written. Returns the final counters.
     pub fn close(self) -> Counters {
         self.out.journal.end();
         self.counters
@@ -414,8 +418,8 @@ impl Session {
         }
     }
 
-    /// Reports each process that has created too much. Reports the number of forgotten nodes at most once
-    /// an hour.
+    /// Reports each process that is no longer watched because it has created too many names and
+    /// callbacks. Also reports the number of forgotten nodes, at most once an hour.
     fn report_forgotten(&mut self) {
         for pid in self.watch.left_out_processes() {
             let text = format!(
@@ -435,7 +439,8 @@ impl Session {
         }
     }
 
-    /// Reports requirements whose subject never came, and subjects that have gone silent.
+    /// Reports requirements whose subject has never appeared, and subjects that appeared and then
+    /// became silent.
     fn report_unknown(&mut self) {
         let since = self.watch.now_ns().saturating_sub(self.watch.start_ns());
         let mut lines = Vec::new();
@@ -500,7 +505,7 @@ impl Session {
         })
     }
 
-    /// Returns the metrics, and the time between the first and the latest event, ns.
+    /// Returns the metrics, and the time from the first event to the latest, in ns.
     fn metrics(&mut self) -> (Vec<Family>, u64) {
         let view = self.watch.view();
         (self.families(&view), view.elapsed_ns)

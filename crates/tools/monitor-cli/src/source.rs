@@ -15,14 +15,15 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The parts in which a trace's events are taken, ns of recorded time.
+/// The recorded time that one part of a trace covers, in ns. The monitor reads a trace part by
+/// part.
 const PART_NS: u64 = 100_000_000;
 
-/// The time between two signs of life for the service manager.
+/// The time between two watchdog messages to the service manager.
 const NOTIFY: Duration = Duration::from_millis(500);
 
 pub struct Reload {
-    /// SIGHUP sets this flag: the requirements must be read again.
+    /// The flag that SIGHUP sets. It means that the monitor must read the requirements again.
     pub asked: Arc<AtomicBool>,
     pub path: PathBuf,
 }
@@ -126,7 +127,7 @@ pub fn live_options() -> SynthOptions {
     })
 }
 
-/// Judges a whole trace at full speed. Ends early if a signal comes.
+/// Judges a whole recorded trace as fast as possible. Ends early on a signal.
 pub fn play(mut reader: Reader, session: &mut Session) -> Result<(), CliError> {
     let asked = Arc::new(AtomicBool::new(false));
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {

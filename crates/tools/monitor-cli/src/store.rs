@@ -15,11 +15,12 @@ pub const FIGURES: &str = "incident.json";
 
 pub const RECORDING: &str = ".recording";
 
-/// The prefix of the names of saved incidents. An incident that is being written has [`PART`].
+/// The prefix of the names of saved incidents. A directory that is not complete yet has the prefix
+/// [`PART`] instead.
 const SAVED: &str = "incident-";
 const PART: &str = ".part-";
 
-/// The greatest size of an incident's figures that is read, in bytes.
+/// The largest file of an incident's figures that is read, in bytes.
 const FIGURES_MAX: u64 = 4 << 20;
 
 pub struct Store {
@@ -27,7 +28,6 @@ pub struct Store {
     max_bytes: u64,
 }
 
-/// The figures of an incident that decide which incident is removed first.
 #[derive(Deserialize)]
 struct Ranked {
     severity: f64,
@@ -40,10 +40,10 @@ struct Entry {
 }
 
 impl Store {
-    /// Opens the directory, or makes it, and removes what a killed monitor has left half written.
+    /// Opens the directory of incidents, or makes it. Removes incomplete incidents that a killed
+    /// monitor has left.
     ///
     /// # Errors
-    ///
     /// Fails if the directory cannot be used, or if another monitor uses it.
     pub fn open(path: &Path, max_bytes: u64) -> Result<Store, CliError> {
         let fail = |why: String| {
@@ -75,18 +75,18 @@ impl Store {
         Ok(store)
     }
 
-    /// Returns a path to `name` in the open directory. It stays valid if the directory is moved.
+    /// Returns a path to `name` in the open directory. The path stays valid if the directory is
+    /// moved.
     pub fn way(&self, name: impl AsRef<OsStr>) -> PathBuf {
         let fd = self.directory.as_fd().as_raw_fd();
         PathBuf::from(format!("/proc/self/fd/{fd}")).join(name.as_ref())
     }
 
-    /// Returns the path of the directory for messages.
     pub fn path(&self) -> &Path {
         self.directory.path()
     }
 
-    /// Reports whether the path still leads to the open directory.
+    /// Reports whether the directory's path still leads to the open directory.
     fn is_in_place(&self) -> bool {
         let here = fs::metadata(self.way(""));
         let there = fs::symlink_metadata(self.path());
@@ -96,12 +96,11 @@ impl Store {
         }
     }
 
-    /// Writes an incident whole or not at all: `write` fills a directory, which then gets a name that
-    /// begins with `stamp`. Returns the name and what `write` returned.
+    /// Saves an incident completely or not at all. `write` fills a directory, which then gets a
+    /// name that begins with `stamp`. Returns the name and the result of `write`.
     ///
     /// # Errors
-    ///
-    /// Returns the reason in one line.
+    /// Returns the reason why the incident was not saved, in one line.
     pub fn add<T>(
         &self,
         stamp: &str,
@@ -139,7 +138,9 @@ impl Store {
                 return Ok(name);
             }
         }
-        Err(io::Error::other("too many incidents have this time"))
+        Err(io::Error::other(
+            "too many saved incidents have this time of begin",
+        ))
     }
 
     /// Replaces a file of a saved incident. Does nothing if the incident was removed.
@@ -153,9 +154,9 @@ impl Store {
         directory.replace(file, |out| io::Write::write_all(out, bytes))
     }
 
-    /// Removes incidents until the others fit into the directory, old and less severe ones first.
-    /// Removes `newest` last: if it does not fit alone, it loses its trace. Returns the number of
-    /// incidents that were removed.
+    /// Removes incidents until the rest fits into the directory, old and less severe ones first.
+    /// The incident `newest` is kept, but loses its trace if it is too large by itself. Returns the
+    /// number of incidents that were removed.
     pub fn make_room(&self, newest: &OsStr) -> io::Result<u64> {
         let mut entries = self.entries()?;
         let mut removed = 0;
@@ -206,8 +207,8 @@ fn begins(name: &OsStr, with: &str) -> bool {
     name.as_encoded_bytes().starts_with(with.as_bytes())
 }
 
-/// Returns the index of the entry that is removed first: the sum of its places in the orders of age
-/// and of severity is the least.
+/// Returns the index of the entry to remove first, which is old and not severe. It has the smallest
+/// sum of its rank by age and its rank by severity.
 fn first_to_go(entries: &[Entry], newest: &OsStr) -> Option<usize> {
     let place = |at: usize| {
         let severity = entries[at].severity;
@@ -227,7 +228,7 @@ fn severity(path: &Path) -> f64 {
     read().filter(|s| s.is_finite()).unwrap_or(0.0)
 }
 
-/// Returns the bytes that a directory takes on the disk. Links are not followed.
+/// Returns the bytes that a directory takes on the disk. Does not follow links.
 fn size(path: &Path) -> io::Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(path)? {
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_and_least_severe_incidents_go_first() {
+    fn the_oldest_and_least_severe_incidents_are_removed_first() {
         let held = tempfile::tempdir().unwrap();
         let path = held.path().join("incidents");
         let store = Store::open(&path, 330_000).unwrap();
@@ -311,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_or_failed_monitor_has_begun_is_removed() {
+    fn incomplete_incidents_of_a_killed_or_failed_monitor_are_removed() {
         let held = tempfile::tempdir().unwrap();
         let path = held.path().join("incidents");
         let store = Store::open(&path, 1).unwrap();

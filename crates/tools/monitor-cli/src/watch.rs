@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// The recorded time between two readings of the structure if something is new. Otherwise it is
-/// [`OLD_NS`].
+/// The time between two readings of the system's structure if something new has appeared, in ns of
+/// recorded time. Otherwise the time is [`OLD_NS`].
 const NEW_NS: u64 = SECOND_NS;
 const OLD_NS: u64 = 60 * SECOND_NS;
 
-/// After reading the structure of a running system, the watch waits this many times as long as the
-/// reading took, but at most [`REFRESH_MAX`].
+/// The ratio of the pause after reading the structure of a running system to the time that the
+/// reading took. The pause is at most [`REFRESH_MAX`].
 const SHARE: u32 = 200;
 const REFRESH_MAX: Duration = Duration::from_secs(60);
 
@@ -27,11 +27,11 @@ pub struct Watch {
     live: Live,
     requirements: Requirements,
     span: Span,
-    /// The structure of the system. Its figures are replaced by those of the window.
+    /// The latest reading of the system's structure. The window's figures replace its figures.
     model: Option<Model>,
     wanted: BTreeSet<String>,
     refreshed_ns: Option<u64>,
-    /// A running system is not read before this time.
+    /// The instant before which the structure of a running system is not read again.
     not_before: Option<Instant>,
     is_paced: bool,
     pub findings: Vec<Finding>,
@@ -43,9 +43,10 @@ pub struct WatchOptions {
     pub synth: SynthOptions,
     pub requirements: Requirements,
     pub span: Span,
-    /// A subject that violates a requirement joins an incident that began at most this long before, in ns.
+    /// The time after the begin of an incident within which another violating subject joins it, in
+    /// ns.
     pub join_ns: u64,
-    /// Limits the share of time that reading the structure takes.
+    /// If true, the share of time that reading the structure takes is limited.
     pub is_paced: bool,
 }
 
@@ -79,7 +80,8 @@ impl Watch {
         self.live.forgotten_nodes()
     }
 
-    /// Returns the ids of the processes that have created too much since the last call.
+    /// Returns the ids of the processes that have created too many names and callbacks since the
+    /// last call. The watch leaves out their later events.
     pub fn left_out_processes(&mut self) -> Vec<u32> {
         self.live.drain_left_out_processes()
     }
@@ -88,14 +90,14 @@ impl Watch {
         self.live.push(events);
     }
 
-    /// Ends all callbacks that still run. No event may follow.
+    /// Ends all callbacks that still run in the model. The caller must not add events afterwards.
     pub fn end(&mut self) {
         self.live.end();
         self.refreshed_ns = None;
         self.not_before = None;
     }
 
-    /// Returns the time of the latest event, CLOCK_MONOTONIC.
+    /// Returns the time of the latest event, in ns of CLOCK_MONOTONIC.
     pub fn now_ns(&self) -> u64 {
         self.live.now_ns()
     }
@@ -112,7 +114,7 @@ impl Watch {
         self.span
     }
 
-    /// Judges other requirements from now on. The model goes on without a gap.
+    /// Replaces the requirements. The model continues without a gap.
     pub fn set_requirements(&mut self, requirements: Requirements) {
         self.requirements = without_mode(requirements);
         self.refreshed_ns = None;
@@ -170,7 +172,7 @@ impl Watch {
         self.live.view(Wanted::ALL)
     }
 
-    /// Returns the number of requirements that passed, that are not known, and that are violated.
+    /// Returns the numbers of requirements that hold, that are not known, and that are violated.
     pub fn verdicts(&self) -> [usize; 3] {
         [Verdict::Passed, Verdict::NotKnown, Verdict::Violated].map(|verdict| {
             let is_it = |finding: &&Finding| finding.verdict == verdict;
@@ -179,7 +181,8 @@ impl Watch {
     }
 }
 
-/// A running system has no modes, so the requirements of every mode apply to it.
+/// Removes the modes from the requirements. The requirements of every mode then apply, because a
+/// running system has no modes.
 fn without_mode(requirements: Requirements) -> Requirements {
     Requirements {
         mode: None,

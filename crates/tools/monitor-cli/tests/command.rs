@@ -40,7 +40,7 @@ callbacks:
   - {node: /fusion, response: {max: 12ms}}
 ";
 
-/// The cause of a planted late execution, 15 ms long.
+/// The cause of a late execution of 15 ms that a test puts into a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Plant {
     None,
@@ -48,7 +48,7 @@ enum Plant {
     Slow,
 }
 
-/// Returns the events of an execution that begins at `t` us.
+/// Returns the events of one execution that begins at `t` us, as text.
 fn round(t: u64, plant: Plant) -> String {
     let run = match plant {
         Plant::None => 2_000,
@@ -92,8 +92,8 @@ fn round(t: u64, plant: Plant) -> String {
     lines
 }
 
-/// Writes a trace of `seconds` with the plants at these times in us. Executions begin every 100 ms,
-/// and at the times of plants. Returns the ends of the late executions in ns.
+/// Writes a trace of `seconds`. Executions begin every 100 ms, and late ones at the times in
+/// `plants`, in us. Returns the ends of the late executions in ns.
 fn planted(path: &Path, seconds: u64, plants: &BTreeMap<u64, Plant>) -> Vec<u64> {
     let regular = (1..10 * seconds).map(|i| (100_000 * i, Plant::None));
     let mut rounds: BTreeMap<u64, Plant> = regular.collect();
@@ -297,7 +297,7 @@ fn each_planted_violation_is_in_exactly_one_saved_incident_with_its_cause() {
 }
 
 #[test]
-fn a_step_of_the_clock_changes_nothing_but_the_times_of_later_incidents() {
+fn a_step_of_the_clock_changes_only_the_times_of_later_incidents() {
     let held = tempfile::tempdir().unwrap();
     let at = held.path();
     fs::write(at.join("requirements.yaml"), REQUIREMENTS).unwrap();
@@ -449,7 +449,7 @@ cpus:
 }
 
 #[test]
-fn wrong_options_give_one_line_and_an_exit_code() {
+fn wrong_options_give_one_line_of_error_and_an_exit_code() {
     let held = tempfile::tempdir().unwrap();
     let at = held.path();
     fs::write(at.join("r.yaml"), REQUIREMENTS).unwrap();
@@ -501,7 +501,8 @@ fn wrong_options_give_one_line_and_an_exit_code() {
     }
 }
 
-/// Takes one message over HTTP and answers that it was taken. Returns the request's head and its body.
+/// Receives one message over HTTP and answers with success. Returns the request's head and its
+/// body.
 fn collect(listener: &std::net::TcpListener) -> (String, Value) {
     use std::io::{Read, Write};
     let (mut stream, _) = listener.accept().unwrap();
@@ -523,7 +524,7 @@ fn collect(listener: &std::net::TcpListener) -> (String, Value) {
     }
 }
 
-/// Writes a message's points as the lines of Prometheus' text format.
+/// Formats a metric of an OTLP message as lines of Prometheus' text format.
 fn as_lines(metric: &Value) -> Vec<String> {
     let name = metric["name"].as_str().unwrap();
     let (kind, suffix) = ["sum", "gauge", "summary"]

@@ -12,12 +12,12 @@ use std::time::Duration;
 /// The application's process beside which a companion runs.
 #[derive(Debug)]
 pub struct Beside {
-    /// The id that the process has for this process.
+    /// The id of the application's process in onbeat's PID namespace.
     pub pid: u32,
     /// The user of the process. The companion runs as this user, because it loads libraries that the
     /// process names.
     pub user: User,
-    /// The namespaces of the process that are not those of this process.
+    /// The kinds of namespaces that the application's process does not share with onbeat.
     pub container: Vec<Namespace>,
     process: OwnedFd,
 }
@@ -43,7 +43,7 @@ impl Beside {
         may_run_as(self.pid) == Some(self.user) && !self.has_ended(Duration::ZERO)
     }
 
-    /// Reports whether the process has ended, or ends within this time.
+    /// Reports whether the process has ended, or ends within the time `within` from now.
     pub fn has_ended(&self, within: Duration) -> bool {
         let within = Timespec::try_from(within).ok();
         let mut ask = [PollFd::new(&self.process, PollFlags::IN)];
@@ -63,8 +63,8 @@ fn may_run_as(pid: u32) -> Option<User> {
     onbeat_proc::user(pid).filter(|user| own == 0 || user.uid == own)
 }
 
-/// Reports whether the present process with this id had started by `seen_ns`. A process that
-/// started in the same kernel tick (10 ms) does not count, because it may be another one.
+/// Reports whether the process that has this id now had started by `seen_ns`. A process that
+/// started in the same kernel tick (10 ms) does not count, because it may be another process.
 fn had_started(pid: u32, seen_ns: u64) -> bool {
     let tick_ns = 1_000_000_000 / onbeat_proc::system::ticks_per_second();
     let since_boot = boottime_ns().saturating_sub(monotonic_ns());
@@ -78,7 +78,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn a_process_id_refers_to_the_process_seen_at_that_time() {
+    fn a_process_that_started_after_it_was_seen_or_has_ended_is_refused() {
         let before_ns = monotonic_ns();
         let mut child = Command::new("sleep")
             .arg("60")

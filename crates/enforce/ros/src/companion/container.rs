@@ -22,8 +22,8 @@ use std::process::{ChildStdin, Command};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// The libraries that belong to the C library or the compiler. In a container, the companion uses the
-/// container's own.
+/// The libraries that belong to the C library or the compiler. In a container, the companion uses
+/// the container's copies.
 const OF_EVERY_SYSTEM: [&str; 8] = [
     "libc.so",
     "libm.so",
@@ -58,8 +58,8 @@ impl Program {
         })
     }
 
-    /// Returns a path to the program that is valid in every process that inherits the program's
-    /// descriptor.
+    /// Returns a path to the companion's program. It is valid in every process that inherits the
+    /// descriptor of the program.
     pub(super) fn path(&self) -> String {
         path(&self.program)
     }
@@ -155,8 +155,8 @@ fn become_user(User { uid, gid }: User) -> io::Result<()> {
 }
 
 /// Continues as a new process, because a process enters a pid namespace only when it starts. The
-/// new process is a child of this process's parent, and its id is written to a pipe. This process
-/// ends here.
+/// new process is a child of this process's parent, and its id is written to a pipe. The calling
+/// process ends in this call.
 fn continue_in_pid_namespace(id_fd: RawFd) -> io::Result<()> {
     let flags = libc::c_long::from(libc::CLONE_PARENT | libc::SIGCHLD);
     // SAFETY: like fork(2), the call without a stack copies all memory. The child has one thread,

@@ -32,16 +32,14 @@ use thiserror::Error;
 #[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum CompanionError {
-    /// onbeat could not find the application's ROS 2.
     #[error(transparent)]
     Application(#[from] EnvironmentError),
-    /// The system could not start the process.
     #[error("cannot start a process beside the application: {0}")]
     Start(io::Error),
-    /// The process could not be started in the application's container.
     #[error("cannot start a process in the container of process {pid}: {source}. Provide /proc and glibc in the container, and run onbeat as root")]
     Container { pid: u32, source: io::Error },
-    /// The current user may not load the libraries that the process with this id names.
+    /// This user may not run a companion beside the process with this id, because the companion
+    /// would load libraries that the process names.
     #[error("cannot run beside process {0}: it has ended, or another user owns it. Run onbeat as that user or as root")]
     User(u32),
 }
@@ -49,20 +47,20 @@ pub enum CompanionError {
 const KILLED_WITHIN: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(5);
 
-/// A running companion without priorities. Dropping it kills the process.
+/// A running companion without real-time priorities. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Companion {
     process: Process,
 }
 
 impl Companion {
-    /// Starts the program with `word` beside a process that was seen at `seen_ns`
+    /// Starts the program with the subcommand `word` beside a process that was seen at `seen_ns`
     /// (CLOCK_MONOTONIC). The companion inherits `descriptors`. It reads the result of `config` on
     /// its standard input; `config` gets the path of librcl and the directories of its libraries.
     ///
     /// # Errors
     ///
-    /// Returns a [`CompanionError`] if the process must not, or cannot, be started.
+    /// Returns a [`CompanionError`] if the companion may not or cannot be started.
     pub fn start(
         (program, word): (&Path, Word),
         (pid, seen_ns): (u32, u64),
@@ -84,7 +82,7 @@ impl Companion {
         Ok(companion)
     }
 
-    /// Returns the exit status if the process has ended.
+    /// Returns the companion's exit status if it has ended.
     ///
     /// # Errors
     ///
@@ -94,12 +92,12 @@ impl Companion {
         self.process.try_wait()
     }
 
-    /// Returns the last line that the process wrote to its standard error.
+    /// Returns the last line that the companion wrote to its standard error.
     pub fn last_line(&mut self) -> String {
         self.process.said.last_line()
     }
 
-    /// Waits until the process has ended.
+    /// Waits until the companion has ended, for at most `at_most`.
     pub fn wait(&mut self, at_most: Duration) {
         let begin = Instant::now();
         while matches!(self.ended(), Ok(None)) && begin.elapsed() < at_most {

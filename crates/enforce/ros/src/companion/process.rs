@@ -12,7 +12,7 @@ use std::process::{ChildStderr, ExitStatus};
 pub struct Process {
     pid: Pid,
     status: Option<ExitStatus>,
-    /// The end of what it has written to its standard error.
+    /// The end of the text that the process has written to its standard error.
     pub said: StderrTail,
 }
 
@@ -26,7 +26,7 @@ impl Process {
         })
     }
 
-    /// Returns the id that the process has in the pid namespace of this process.
+    /// Returns the id of the child in onbeat's PID namespace.
     pub fn id(&self) -> u32 {
         self.pid.as_raw_nonzero().get().unsigned_abs()
     }

@@ -18,7 +18,8 @@ use std::process::{ChildStdin, Command, Stdio};
 /// shaper holds messages back itself.
 const PUBLICATION_MODE: &str = "RMW_FASTRTPS_PUBLICATION_MODE";
 
-/// Returns the environment of the application's process. It is valid, because the process is still the same.
+/// Returns the environment of the application's process. Checks that the process is still the same
+/// one.
 ///
 /// # Errors
 ///
@@ -37,7 +38,7 @@ pub fn own_environment(beside: &Beside) -> Result<Environment, CompanionError> {
     Ok(found)
 }
 
-/// The subcommand of this program that a companion carries out.
+/// The subcommand of onbeat that a companion executes.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Word {
@@ -55,11 +56,11 @@ impl Word {
 }
 
 /// The descriptors and the priorities that a companion gets from its owner.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// The descriptors that the companion inherits.
     pub inherited: [Option<RawFd>; 4],
-    /// The way in which its threads get their priorities.
+    /// The way in which the companion's threads get their priorities.
     pub priority: Priority,
 }
 
@@ -67,16 +68,16 @@ pub struct Limits {
 /// the application's user.
 #[derive(Debug, Clone, Copy)]
 pub enum Priority {
-    /// The user may set priorities up to this one, the plan's highest. No higher one is safe,
-    /// because the user can make the shaper do anything.
+    /// The shaper's user may set priorities up to this one, the highest of the plan. A higher limit
+    /// is not safe, because that user can make the shaper do anything.
     Allowed(u8),
-    /// All threads have this priority from the start. It is needed if this process cannot allow
-    /// priorities to others: RLIMIT_RTPRIO needs CAP_SYS_RESOURCE, which container managers take
-    /// from root.
+    /// All threads have this priority from the start. This is needed if this process may not give
+    /// real-time priorities to other processes: RLIMIT_RTPRIO needs CAP_SYS_RESOURCE, which
+    /// container managers take from root.
     Inherited(u8),
 }
 
-/// Starts `program` with a subcommand as a companion, with these variables and no others.
+/// Starts `program` with a subcommand as a companion, with `variables` as its whole environment.
 ///
 /// # Errors
 ///

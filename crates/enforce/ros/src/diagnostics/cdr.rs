@@ -70,8 +70,8 @@ fn array(stamp_ns: u64, statuses: &[DiagnosticStatus]) -> Vec<u8> {
 struct Cdr(Vec<u8>);
 
 impl Cdr {
-    /// Appends a number, aligned to four bytes as CDR requires. The encapsulation header does not
-    /// count.
+    /// Appends a number, aligned to four bytes as CDR requires. The alignment counts from the end
+    /// of the encapsulation header.
     fn word(&mut self, value: u32) {
         let length = (self.0.len() - HEADER.len()).next_multiple_of(4);
         self.0.resize(HEADER.len() + length, 0);

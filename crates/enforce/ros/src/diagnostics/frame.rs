@@ -6,7 +6,7 @@ use super::cdr::MOST_BYTES;
 /// The greatest size of a packet from the session to the process that publishes diagnostics, in
 /// bytes.
 pub const MOST_FRAME: usize = MOST_BYTES + 8;
-/// The greatest size of a reply in bytes.
+/// The greatest size of a reply of the process that publishes diagnostics, in bytes.
 pub const MOST_REPLY: usize = 8;
 
 /// A packet that the session sends to the process that publishes diagnostics.
@@ -16,14 +16,14 @@ pub enum Frame<'b> {
     Publish(u32, &'b [u8]),
     /// A message that the process publishes if the session ends without [`Frame::End`].
     Will(&'b [u8]),
-    /// The session ends regularly.
+    /// The session ends as planned, so the process publishes no last message.
     End,
 }
 
 /// A packet that the process that publishes diagnostics sends to the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reply {
-    /// The process has created its publisher.
+    /// The process that publishes diagnostics has created its publisher.
     Ready,
     /// The ROS 2 of the application has no diagnostic_msgs.
     NoPackage,

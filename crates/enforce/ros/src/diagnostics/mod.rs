@@ -24,27 +24,23 @@ pub use process::{run, Config, DiagnosticsError, NODE, TOPIC, TYPE};
 pub use worker::{Diagnostics, Source};
 
 /// The level of a status: the constants of `diagnostic_msgs/msg/DiagnosticStatus`.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Level {
-    /// The described part of the system works as it should.
     #[default]
     Ok = 0,
-    /// The part works, but an unwanted event has happened.
     Warn = 1,
-    /// The part does not do its job.
     Error = 2,
-    /// The part has not reported for a while, so its status is old.
     Stale = 3,
 }
 
 /// The health of one part of the system. Corresponds to `diagnostic_msgs/msg/DiagnosticStatus`.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DiagnosticStatus {
-    /// The health of the described part of the system.
     pub level: Level,
     /// The name of the part, for example `onbeat: chain-1`.
     pub name: String,
-    /// The sentence that gives the reason for the level.
     pub message: String,
     /// The name of the machine on which onbeat runs.
     pub hardware_id: String,

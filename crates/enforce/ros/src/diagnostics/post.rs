@@ -5,23 +5,24 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const MAX_NOTES: usize = 16;
 
-/// How far the publication of diagnostics has come.
+/// The progress of the publication of diagnostics.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Standing {
-    /// Nobody wants diagnostics.
+    /// The user did not request diagnostics.
     #[default]
     NotAsked,
-    /// No publisher has answered yet.
+    /// Diagnostics were requested, and no publisher has answered yet.
     Coming,
     /// Diagnostics are published.
     Ready,
     /// The ROS 2 of the application has no diagnostic_msgs.
     NoPackage,
-    /// The first publisher has ended, for this reason.
+    /// The first publisher of diagnostics has ended. The text is the reason.
     Failed(String),
 }
 
-/// The notes, the standing and the processes that a session and the thread of its diagnostics exchange.
+/// The notes, the progress and the processes that a session and the thread of its diagnostics
+/// exchange.
 #[derive(Debug, Default)]
 pub struct Post {
     contents: Mutex<Contents>,
@@ -36,18 +37,18 @@ struct Contents {
 }
 
 impl Post {
-    /// Asks for diagnostics, also again after a failure.
+    /// Requests diagnostics. May be called again after a failure.
     pub fn ask(&self) {
         self.set(Standing::Coming);
     }
 
-    /// Offers a process of the application, beside which a publisher can run. It was seen at `seen_ns`
-    /// (CLOCK_MONOTONIC). An earlier offer stays.
+    /// Offers a process of the application, beside which a publisher can run. It was seen at
+    /// `seen_ns` (CLOCK_MONOTONIC). Does nothing while an earlier offer waits.
     pub fn offer(&self, pid: u32, seen_ns: u64) {
         self.lock().process.get_or_insert((pid, seen_ns));
     }
 
-    /// Offers a process like [`Post::offer`], in place of an earlier offer.
+    /// Offers a process like [`Post::offer`], and replaces an earlier offer that waits.
     pub fn offer_instead(&self, pid: u32, seen_ns: u64) {
         self.lock().process = Some((pid, seen_ns));
     }
@@ -56,7 +57,7 @@ impl Post {
         self.lock().process.take()
     }
 
-    /// Returns how far the publication has come.
+    /// Returns the progress of the publication of diagnostics.
     pub fn standing(&self) -> Standing {
         self.lock().standing.clone()
     }
@@ -70,7 +71,7 @@ impl Post {
     }
 
     /// Notes that the publisher of diagnostics has ended. Returns true if the session will report
-    /// it.
+    /// this end to its user.
     pub(super) fn set_failed(&self, said: &str) -> bool {
         let mut contents = self.lock();
         match contents.standing {

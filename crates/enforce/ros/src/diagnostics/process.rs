@@ -42,7 +42,6 @@ pub struct Config {
 #[derive(Debug, Error)]
 #[allow(missing_docs)] // The messages say the rest.
 pub enum DiagnosticsError {
-    /// A call of ROS 2 failed.
     #[error(transparent)]
     Rcl(#[from] RclError),
     #[error("cannot read from the socket to the session: {0}")]
@@ -53,8 +52,8 @@ pub enum DiagnosticsError {
 ///
 /// # Errors
 ///
-/// Returns a [`DiagnosticsError`] if ROS 2 or the socket fails. If the package of the message is
-/// missing, the session also gets a reply.
+/// Returns a [`DiagnosticsError`] if ROS 2 or the socket fails. If ROS 2 lacks the package of the
+/// message type, the session also gets a reply.
 pub fn run(config: &Config) -> Result<(), DiagnosticsError> {
     let session = Session::of(config)?;
     process::continue_without_owner();
@@ -146,8 +145,8 @@ impl Session {
     }
 
     /// Waits for the next packet. Returns `None` when the session has ended. Another process, such
-    /// as the session's guard, may have a copy of the session's end. So the session's process is
-    /// watched too.
+    /// as the session's guard, may have a copy of the session's end of the socket. Therefore this
+    /// call also watches the session's process.
     fn read_packet(&self, packet: &mut [u8]) -> Result<Option<usize>, DiagnosticsError> {
         loop {
             self.wait();
@@ -202,7 +201,8 @@ impl Session {
         unsafe { libc::poll(asks.as_mut_ptr(), 2, -1) };
     }
 
-    /// Sends a reply without waiting. A session that cannot take it is gone or has a full buffer.
+    /// Sends a reply without waiting. The reply is lost if the session has ended or the buffer is
+    /// full.
     fn reply(&self, reply: Reply) {
         let bytes = reply.bytes();
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;

@@ -19,22 +19,22 @@ const SEARCH_INTERVAL: Duration = Duration::from_millis(50);
 /// doubles each time.
 const RESTART_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// The statuses that the thread publishes.
+/// A source of the statuses that the thread of diagnostics publishes.
 pub trait Source: Send {
-    /// Returns the last message, which is published if this process ends unexpectedly.
+    /// Returns the last message. The publisher sends it if this process ends unexpectedly.
     fn will(&mut self) -> Vec<DiagnosticStatus>;
 
-    /// Returns the next message and its number.
+    /// Returns the statuses of the next message, and the message's number.
     fn report(&mut self) -> (u32, Vec<DiagnosticStatus>);
 
-    /// Takes note that the message with this number was published.
+    /// Notes that the publisher has published the message with this number.
     fn published(&mut self, number: u32);
 
-    /// Takes note that the messages that have no answer yet will not get one.
+    /// Notes that the messages without an answer will not be answered any more.
     fn forget_sent(&mut self);
 
-    /// Reports whether the publisher answers. It does if only the latest messages have no answer
-    /// yet.
+    /// Reports whether the publisher answers: all messages except for the latest ones have an
+    /// answer.
     fn is_confirmed(&self) -> bool;
 
     /// Returns the time from one message to the next.
@@ -44,11 +44,11 @@ pub trait Source: Send {
 }
 
 /// The thread that publishes diagnostics. Dropping this value sends a last message, and ends the
-/// thread and its process.
+/// thread and the publisher's process.
 #[derive(Debug)]
 pub struct Diagnostics {
     thread: Option<JoinHandle<()>>,
-    /// Dropping this sender ends the thread.
+    /// The channel to the thread. Dropping this sender ends the thread.
     wake: Option<Sender<()>>,
 }
 
@@ -81,7 +81,7 @@ impl Diagnostics {
         })
     }
 
-    /// Lets the thread send a message at once.
+    /// Makes the thread send a message at once.
     pub fn wake(&self) {
         if let Some(wake) = &self.wake {
             // Fails only if the thread has ended.

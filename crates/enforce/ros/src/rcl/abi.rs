@@ -18,13 +18,13 @@ pub const CLIENT_TAKE_FAILED: c_int = 501;
 #[derive(Clone, Copy)]
 pub struct Allocator(pub [*mut c_void; 5]);
 
-/// A handle that rcl fills, for example `rcl_node_t`, `rcl_context_t` or `rcl_publisher_t`. It is
-/// zero before. The largest is the context, with three words.
+/// A handle that rcl fills, for example `rcl_node_t`, `rcl_context_t` or `rcl_publisher_t`. Its
+/// memory is zero before. The largest handle is that of a context, with three words.
 #[repr(C)]
 pub struct Handle(pub [*mut c_void; 4]);
 
 impl Handle {
-    /// Returns a handle as `rcl_get_zero_initialized_*` does.
+    /// Returns a handle with the value that `rcl_get_zero_initialized_*` gives.
     pub const fn zero() -> Handle {
         Handle([std::ptr::null_mut(); 4])
     }
@@ -43,17 +43,17 @@ pub const NODE_OPTIONS_ROSOUT: usize = 56;
 pub struct WaitSet {
     pub subscriptions: *mut *const Handle,
     pub subscriptions_len: usize,
-    /// The guard conditions, timers, clients, services and events (pointer and length each), and
-    /// rcl's own data.
+    /// The rest of rcl's wait set: guard conditions, timers, clients, services and events (pointer
+    /// and length each), and rcl's own data.
     pub rest: [*mut c_void; 11],
     pub spare: [*mut c_void; 4],
 }
 
 /// A duration of the middleware. Corresponds to `rmw_time_t`.
+#[allow(missing_docs)] // the names say what they are
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Time {
-    /// The whole seconds of the duration.
     pub sec: u64,
     /// The rest of the duration in ns, below 10^9.
     pub nsec: u64,
@@ -91,7 +91,7 @@ pub struct Bytes {
     pub allocator: Allocator,
 }
 
-/// The beginning of `rmw_message_info_t`, and memory for the rest.
+/// The beginning of `rmw_message_info_t`, followed by memory for its other fields.
 #[repr(C)]
 pub struct MessageInfo {
     /// The time at which the item was published (CLOCK_REALTIME), in ns.
@@ -110,7 +110,7 @@ pub struct RequestId {
     pub spare: [u64; 4],
 }
 
-/// A sequence of messages in a message of C.
+/// A sequence of messages, as a message in C contains it.
 #[repr(C)]
 pub struct Sequence {
     pub data: *const c_void,
@@ -118,8 +118,8 @@ pub struct Sequence {
     pub capacity: usize,
 }
 
-/// The beginning of a service event in C: `ServiceEventInfo`, then the request and the response. All services
-/// have it.
+/// The beginning of a service event in C: `ServiceEventInfo`, then the request and the response. It
+/// is the same for all services.
 #[repr(C)]
 pub struct ServiceEvent {
     pub kind: u8,
@@ -134,7 +134,8 @@ pub struct ServiceEvent {
 #[repr(C)]
 pub struct EndpointArray {
     pub size: usize,
-    /// The endpoints, one after the other in memory. [`EndpointLayout`] has the size of one.
+    /// The discovered endpoints, one after the other in memory. [`EndpointLayout`] has the size of
+    /// one endpoint.
     pub infos: *mut u8,
 }
 

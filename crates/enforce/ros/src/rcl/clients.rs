@@ -30,13 +30,13 @@ impl Drop for Shared {
 /// The reason why a request was not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unsent {
-    /// The middleware cannot read the event, or the event has no request.
+    /// The service event is damaged for the middleware, or has no request.
     Damaged,
     /// The middleware refused the request with this code of rcl. The caller may try again.
     Refused(i32),
 }
 
-/// A client of a service. It sends the requests of recorded service events.
+/// A client of a service, which sends the requests of recorded service events.
 pub struct Client {
     shared: Arc<Shared>,
     event: Message,
@@ -82,7 +82,7 @@ impl Client {
     }
 }
 
-/// The responses to the requests of several clients. One thread waits for them.
+/// A receiver of the responses to the requests of several clients. One thread waits for them.
 pub struct Responses {
     // Fields are dropped in this order: the wait set before the clients.
     waiter: Waiter,
@@ -93,7 +93,8 @@ pub struct Responses {
 unsafe impl Send for Responses {}
 
 impl Responses {
-    /// Reports whether ROS 2 has discovered a server of the client's service.
+    /// Reports whether ROS 2 has discovered a server for the service of the client with the index
+    /// `client`.
     ///
     /// # Errors
     /// Fails if rcl fails.
@@ -132,8 +133,8 @@ impl Responses {
         }
     }
 
-    /// Takes the next response to a client, and returns the number of its request. Returns `None` if no response
-    /// is waiting.
+    /// Takes the next response to the client with the index `client`, and returns the number of its
+    /// request. Returns `None` if no response is waiting.
     ///
     /// # Errors
     /// Fails if rcl fails.
@@ -158,9 +159,9 @@ impl Responses {
 }
 
 impl Node {
-    /// Creates a client of each service, which has a name and a type (`package/srv/Name`), and the other end,
-    /// which takes their responses in the same order. The clients keep requests until the server has received
-    /// them.
+    /// Creates a client for each service, given by its name and type (`package/srv/Name`). Also
+    /// returns a [`Responses`] that takes the responses to the clients in the same order. The
+    /// clients keep requests until the server has received them.
     ///
     /// # Errors
     /// Fails if ROS 2 does not have a type with service introspection, or if rcl fails.

@@ -59,7 +59,7 @@ impl Item {
         true
     }
 
-    /// Reports whether the item has no bytes. A new item has none.
+    /// Reports whether the item has no bytes, as a new item does.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -97,8 +97,8 @@ pub struct Publisher {
 unsafe impl Send for Publisher {}
 
 impl Publisher {
-    /// Publishes an item without changing its bytes. Allocates nothing itself, but the middleware
-    /// may.
+    /// Publishes an item without changing its bytes. Allocates no memory itself. The middleware may
+    /// allocate memory.
     ///
     /// # Errors
     ///
@@ -115,8 +115,8 @@ impl Publisher {
         }
     }
 
-    /// Publishes serialised bytes without copying them. Allocates nothing itself, but the
-    /// middleware may.
+    /// Publishes serialised bytes without copying them. Allocates no memory itself. The middleware
+    /// may allocate memory.
     ///
     /// # Errors
     ///
@@ -142,7 +142,7 @@ impl Publisher {
         }
     }
 
-    /// Returns the number of subscriptions that the publisher is connected to, or 0 if rcl cannot
+    /// Returns the number of subscriptions to which the publisher is connected, or 0 if rcl cannot
     /// report it.
     pub fn subscriptions(&self) -> usize {
         let mut count = 0;
@@ -153,7 +153,7 @@ impl Publisher {
         }
     }
 
-    /// Waits until all reliable subscriptions have acknowledged everything, for at most
+    /// Waits until all reliable subscriptions have acknowledged all published items, for at most
     /// `at_most_ns`.
     pub fn settle(&self, at_most_ns: i64) {
         // SAFETY: the handle is initialised.

@@ -32,8 +32,8 @@ unsafe impl Send for Node {}
 unsafe impl Sync for Node {}
 
 impl Node {
-    /// Starts ROS 2 in this process. The middleware starts its threads here; they inherit the
-    /// caller's scheduling policy and CPUs.
+    /// Creates a node, and starts ROS 2 in this process. The middleware starts its threads in this
+    /// call. They inherit the caller's scheduling policy and CPUs.
     pub fn new(rcl: Arc<Rcl>, node_name: &str) -> Result<Arc<Node>, RclError> {
         let f = &rcl.f;
         let (mut context, mut node) = (Box::new(Handle::zero()), Box::new(Handle::zero()));

@@ -105,8 +105,8 @@ fn image(names: &[&str]) -> Vec<u8> {
     out
 }
 
-/// Returns a descriptor of a library that only exports `names`. The library exists as long as the
-/// descriptor; [`path`] gives the path to load it from.
+/// Returns a descriptor of a library that only exports `names`. The library exists until the
+/// descriptor is closed. [`path`] gives the path from which it can be loaded.
 pub(super) fn library(names: &[&str]) -> io::Result<OwnedFd> {
     // SAFETY: the name is a constant, and no other code owns the new descriptor.
     let fd = unsafe {

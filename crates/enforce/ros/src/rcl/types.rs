@@ -16,21 +16,19 @@ pub(super) struct TypeSupport {
 /// the process ends.
 pub(super) struct ServiceSupport {
     pub(super) handle: *const c_void,
-    /// The type support of the service's events.
     pub(super) event: *const c_void,
     pub(super) events: Maker,
     pub(super) responses: Maker,
     _library: ManuallyDrop<Library>,
 }
 
-/// The functions that allocate and free a message.
 #[derive(Clone, Copy)]
 pub(super) struct Maker {
     create: unsafe extern "C" fn() -> *mut c_void,
     destroy: unsafe extern "C" fn(*mut c_void),
 }
 
-/// A message in the form of C, with its default values.
+/// A message as a C struct, with its default values.
 pub(super) struct Message {
     pub(super) at: *mut c_void,
     maker: Maker,
@@ -40,7 +38,6 @@ pub(super) struct Message {
 unsafe impl Send for Message {}
 
 impl Maker {
-    /// Allocates a message. Returns `None` if there is not enough memory.
     pub(super) fn message(self) -> Option<Message> {
         // SAFETY: rosidl's functions of this name have this type, and their library stays loaded.
         let at = unsafe { (self.create)() };
@@ -111,7 +108,8 @@ impl Rcl {
         })
     }
 
-    /// Loads the library of a type, and looks up symbols in it. `look` gets the type's name in symbols.
+    /// Loads the library of a type, and looks up symbols in it. Calls `look` with the type's name
+    /// in the form that symbols contain.
     fn find<T>(
         &self,
         name: &str,

@@ -6,7 +6,6 @@ use std::ffi::c_int;
 use std::ptr;
 use std::sync::Arc;
 
-/// A wait set of rcl with room for some subscriptions and clients.
 pub(super) struct Waiter {
     set: Box<abi::WaitSet>,
     node: Arc<Node>,
@@ -43,8 +42,8 @@ impl Waiter {
         })
     }
 
-    /// Waits for at most `at_most_ns` until an entity of the set is ready. Returns false if none is. `add` adds
-    /// the entities to the cleared set. Errors say that onbeat was `doing` this.
+    /// Waits for at most `at_most_ns` until an entity of the set is ready. Returns false if none
+    /// is. `add` adds the entities to the cleared set. `doing` names the work for error messages.
     ///
     /// # Safety
     /// `add` must add entities that are initialised, do not move and exist during the call.

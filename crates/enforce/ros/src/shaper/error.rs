@@ -9,10 +9,8 @@ use thiserror::Error;
 #[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum ShaperError {
-    /// A call of ROS 2 failed.
     #[error(transparent)]
     Rcl(#[from] RclError),
-    /// A thread cannot get its policy or CPU.
     #[error(transparent)]
     Thread(#[from] ThreadError),
     #[error(

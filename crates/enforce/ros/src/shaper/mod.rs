@@ -46,8 +46,8 @@ const SEARCH_TICK_NS: u64 = 20_000_000;
 pub enum Ended {
     /// A signal asked the shaper to end, and it has passed on all items.
     Asked,
-    /// Nobody needs the shaper: all held topics lost their publishers, and the owner is dead or has
-    /// stopped shaping.
+    /// No process needs the shaper any more: all held topics lost their publishers, and the owner
+    /// is dead or has stopped shaping.
     Orphaned,
 }
 
@@ -165,8 +165,8 @@ impl Shaper<'_> {
         Ok(())
     }
 
-    /// Reports whether items pass at once: the owner is dead or requested it, or shaping was
-    /// stopped. Wakes up the senders if the answer has changed.
+    /// Reports whether items pass at once. They do if the owner is dead, if the owner requested it,
+    /// or if shaping was stopped. Wakes up the senders if the answer has changed.
     fn passes(&self, now_ns: u64) -> bool {
         let orphan = self.shared.reporter.owner_is_gone()
             || match &self.shared.slots {

@@ -19,8 +19,8 @@ pub(super) fn find(node: &Node, topic: &str) -> Result<Option<(String, Qos)>, Sh
     Ok(Some((first.type_name.clone(), weakest(&found))))
 }
 
-/// Returns the QoS that every publisher offers. A subscription that requests more would not connect
-/// to all.
+/// Returns the QoS that every publisher in `found` offers. A subscription that requests more would
+/// not connect to all of them.
 fn weakest(found: &[Announced]) -> Qos {
     let mut qos = found.first().map(|a| a.qos).unwrap_or_default();
     for other in &found[1..] {
@@ -60,7 +60,7 @@ mod tests {
     use crate::rcl::Time;
 
     #[test]
-    fn the_weakest_offered_qos_counts() {
+    fn the_shaper_requests_the_weakest_qos_that_publishers_offer() {
         let strong = Qos {
             reliability: rcl::RELIABLE,
             durability: rcl::TRANSIENT_LOCAL,

@@ -13,18 +13,18 @@ use rtrb::{Consumer, Producer};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-/// The longest time in ns for which an ending sender waits until reliable subscriptions have every
-/// item.
+/// The longest time for which a sender that ends waits until reliable subscriptions have every
+/// item, in ns.
 const SETTLE_NS: i64 = 500_000_000;
 
 /// The share of wake-ups, in 1/1000, that should come before the slot. The sender then spins until
 /// the slot begins, because a wake-up takes between 10 and 100 us.
 const IN_TIME_PER_1000: usize = 990;
-/// The time before a slot at which the sender wakes up at first, until it has measured how late it
-/// wakes up.
+/// The time before a slot at which the sender wakes up, in ns, until it has measured its wake-up
+/// latency.
 const FIRST_LEAD_NS: u64 = 100_000;
-/// The shortest and longest time before a slot at which the sender wakes up. The longest limits how
-/// long the sender spins per slot on the middleware's CPU.
+/// The shortest and the longest time before a slot at which the sender wakes up, in ns. The longest
+/// one limits how long the sender spins per slot on the middleware's CPU.
 const LEAD_RANGE_NS: (u64, u64) = (50_000, 500_000);
 
 const IDLE_SLEEP_NS: u64 = 1_000_000_000;

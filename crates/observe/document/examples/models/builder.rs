@@ -28,8 +28,8 @@ impl Random {
     }
 }
 
-/// Returns a random time in ns around `mean_ms`. `spread` is relative to the mean. A share `tail`
-/// of the values is up to three times as long.
+/// Returns a random time in ns around `mean_ms`. `spread` is relative to the mean. A fraction
+/// `tail` of the values is up to three times as long as the others.
 fn sample(random: &mut Random, mean_ms: f64, spread: f64, tail: f64) -> u64 {
     let mut v = mean_ms * (spread * random.normal()).exp();
     if random.unit() < tail {

@@ -107,8 +107,8 @@ pub fn parking(runs: usize) -> Model {
     b.finish()
 }
 
-/// Builds an automated car with 20 nodes and 60 callbacks. Its random edges lead forwards, except
-/// for one loop. It has services, synchronisers and OR junctions.
+/// Builds the model of an automated car with 20 nodes and 60 callbacks. Its random edges lead
+/// forwards, except for one loop. The model has services, synchronisers and OR junctions.
 pub fn sixty() -> Model {
     let mut b = Builder::new(60, 3, 60);
     let offers = stages(&mut b);

@@ -9,8 +9,8 @@ const OWN_SENTENCES_MAX: usize = 3;
 
 const NAMED_SUBJECTS: usize = 2;
 
-/// Returns the subjects of one common sentence, for example "A, B and 5 more". Returns `None` if
-/// each subject gets its own sentence.
+/// Joins the names of several subjects for one common sentence, for example "A, B and 5 more".
+/// Returns `None` for up to three names, because each of them gets its own sentence.
 pub(super) fn together<'a>(names: &[&'a str]) -> Option<String> {
     (names.len() > OWN_SENTENCES_MAX).then(|| {
         let first: Vec<&'a str> = names.iter().copied().take(NAMED_SUBJECTS).collect();
@@ -25,7 +25,8 @@ pub(super) struct Said {
     pub(super) several: bool,
 }
 
-/// Returns the notes in order. Notes that say the same about many subjects become one note.
+/// Returns the notes in order. Notes of one kind about many subjects become one note about all of
+/// them.
 pub(super) fn unite(notes: &BTreeMap<Note, u64>) -> Vec<Said> {
     let notes: Vec<(&Note, u64)> = notes.iter().map(|(note, &count)| (note, count)).collect();
     // The notes are ordered by kind.

@@ -10,8 +10,8 @@ use crate::evidence::{PathEvidence, PathFigures, PathKey, MEMORY};
 use crate::schema::{Assumed, Chain, ChainFigures, Share};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Returns the chains of the model, sorted by id. Moves paths that are not chains, and the last
-/// outputs of chains, to `hidden`.
+/// Returns the chains of the model, sorted by id. Moves the paths that are not chains to `hidden`,
+/// together with the counts of the chains' last outputs.
 pub(super) fn chains(
     evidence: &mut Evidence,
     groups: &Groups,
@@ -98,8 +98,9 @@ impl<'a> Ends<'a> {
         self.is_shown(path) && self.is_source(first) && self.is_sink(last, path)
     }
 
-    /// Reports whether the user cut this path out: all its edges are in the graph, and at least one
-    /// of its ends is a cut. The other end is a cut too, or the end of a chain.
+    /// Reports whether a path is a part of a chain that the user named. All edges of such a path
+    /// are in the graph. At least one end of the path is a cut; the other end may be the end of a
+    /// chain.
     fn is_cut(&self, path: &PathKey, outputs: &BTreeMap<String, u64>) -> bool {
         let (Some(first), Some(last)) = (path.callbacks.first(), path.callbacks.last()) else {
             return false;
@@ -135,8 +136,8 @@ impl<'a> Ends<'a> {
         callbacks.all(|c| self.graph.callbacks.contains_key(c)) && path.edges().all(edge)
     }
 
-    /// Reports whether chains begin at a callback. They do if no edge leads to it, or if no
-    /// callback's item triggered at least a tenth of its executions.
+    /// Reports whether chains begin at a callback: no edge leads to it, or at least a tenth of its
+    /// executions were not triggered by another callback.
     pub(super) fn is_source(&self, callback: &str) -> bool {
         let sourced = self.sourced.get(callback).copied().unwrap_or(0);
         let executions = self.graph.callbacks.get(callback);
@@ -144,7 +145,8 @@ impl<'a> Ends<'a> {
         !self.fed.contains(callback) || sourced * 10 >= executions
     }
 
-    /// Reports whether a chain ends at a callback: all edges from it lead back into the path.
+    /// Reports whether a chain along `path` ends at `callback`: all edges from the callback lead
+    /// back to callbacks of the path.
     fn is_sink(&self, callback: &str, path: &PathKey) -> bool {
         let mut next = self.next.get(callback).into_iter().flatten();
         next.all(|to| path.callbacks.iter().any(|c| c == to))

@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 type Modes = BTreeMap<String, PathFigures>;
 
-/// Returns the figures between sources and sinks, and between the ends that the user named. Moves
-/// the evidence that these figures do not show to `hidden`.
+/// Returns the end-to-end figures of each source and sink, and of the ends that the user named.
+/// Moves the evidence that these figures do not show to `hidden`.
 pub(super) fn end_to_end(
     evidence: &mut Evidence,
     groups: &Groups,
@@ -215,8 +215,9 @@ impl<'a> Between<'a> {
 /// was clear.
 const UNCLEAR: u64 = 10;
 
-/// Returns the callbacks whose outputs the synthesis linked to the wrong inputs, judged by all evidence: to an input
-/// for which the callback does not wait, or not to an input for which it waits.
+/// Returns the callbacks whose outputs synthesis linked to the wrong inputs, judged by all
+/// evidence. Synthesis linked an output to an input for which the callback does not wait, or left
+/// out an input for which it waits.
 fn misread<'a>(evidence: &'a Evidence, groups: &Groups) -> BTreeSet<&'a str> {
     let mut misread = BTreeSet::new();
     for (id, sync) in &evidence.syncs {

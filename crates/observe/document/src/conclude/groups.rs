@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const MIN_OUTPUTS: u64 = 5;
 
-/// The minimum number of observations that cannot be chance.
+/// The number of observations from which onbeat no longer takes an effect for chance.
 const SEVERAL: u64 = 2;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -18,13 +18,13 @@ pub(super) struct Group {
     pub(super) topic: String,
     pub(super) members: BTreeSet<String>,
     pub(super) publishers: BTreeSet<String>,
-    /// The kind of the group without the members whose role the data leave open. With `Or`, its
-    /// inputs are the members that publish on their own inputs.
+    /// The junction that remains without the members that may not belong to the group. With `Or`,
+    /// its inputs are the members that publish on their own inputs.
     pub(super) without_open: Reading,
     pub(super) criterion: Criterion,
     pub(super) state: JunctionState,
     pub(super) matching: Matching,
-    /// The number of outputs for which the data do not show which items were joined.
+    /// The number of outputs for which the data do not show which items the junction joined.
     pub(super) chosen: u64,
     pub(super) outputs: u64,
     pub(super) confidence: f64,
@@ -132,8 +132,9 @@ impl<'a> Groups<'a> {
         self.by_output.get(callback)?.get(topic).copied()
     }
 
-    /// Reports whether a path exists in only one reading of an ambiguous group. A doubtful path
-    /// enters the sync vertex from a callback that is not a member in the other reading.
+    /// Reports whether a path exists in only one reading of an ambiguous junction. Such a path
+    /// enters a sync vertex from a callback that is not an input of the junction in the other
+    /// reading.
     pub(super) fn is_doubtful(&self, path: &PathKey) -> bool {
         path.callbacks.windows(2).any(|pair| {
             let group = self.get(&pair[1]);
@@ -159,8 +160,8 @@ pub(super) fn decide(evidence: &Evidence) -> Decisions {
 
 enum Verdict {
     Joined(Group),
-    /// The members may wait for one another. More likely, the publishing member reads data that the
-    /// others stored.
+    /// The members of the group may wait for one another. It is more likely that the publishing
+    /// member reads data that the other members stored.
     Doubt(Group),
     Apart,
 }
@@ -240,8 +241,8 @@ impl<'a> Deciding<'a> {
             .then(|| self.of(members, Criterion::MessageFilters, JunctionState::Decided))
     }
 
-    /// Reports whether a synchroniser of all subscriptions would publish nearly all of the observed
-    /// outputs, and no others.
+    /// Reports whether a synchroniser of all subscriptions would publish at nearly all of the
+    /// observed outputs, and only then.
     fn is_predicted(&self) -> bool {
         let unpredicted = self
             .evidence
@@ -251,9 +252,9 @@ impl<'a> Deciding<'a> {
     }
 
     /// Reports whether only a synchroniser explains the outputs: several subscriptions publish, or
-    /// one subscription holds back when a synchroniser would. Holding back shows nothing if the
-    /// synchroniser joins by approximate time. A fast subscription that looks for new inputs of
-    /// others then holds back in the same way.
+    /// one subscription does not publish whenever a synchroniser would not. The second sign does
+    /// not count for a synchroniser by approximate time, because a fast subscription that looks for
+    /// new inputs of others behaves in the same way.
     fn is_explained(&self) -> bool {
         let holds = self.evidence.held >= SEVERAL && !self.evidence.approximate;
         self.is_predicted() && (self.publishers.len() > 1 || holds)
@@ -324,8 +325,6 @@ impl<'a> Deciding<'a> {
         })
     }
 
-    /// Returns how many of the outputs may be exceptions, because a recording begins in the middle
-    /// and events get lost.
     fn few(&self) -> u64 {
         few(self.evidence.outputs)
     }
@@ -334,9 +333,8 @@ impl<'a> Deciding<'a> {
         self.evidence.outputs.saturating_sub(m.fresh) <= self.few()
     }
 
-    /// Reports whether the member had exactly one input between each output and the next. Also returns true
-    /// if it had as many inputs as outputs, and each input came before its output. One irregular
-    /// input at the start is allowed.
+    /// Reports whether a member had exactly one input between each output and the next, or as many
+    /// inputs as outputs, each before its output. One irregular input at the start is allowed.
     fn one_input_per_output(&self, m: &MemberEvidence) -> bool {
         let outputs = self.evidence.outputs;
         outputs - m.once.min(outputs) <= self.few()

@@ -33,8 +33,9 @@ pub(super) fn junctions(groups: &Groups, graph: &Graph) -> Vec<Junction> {
     junctions
 }
 
-/// Builds the OR junction of several publishers. It is ambiguous if some of them may wait for one
-/// another: they belong to a guessed node, or to a group that the data leave open.
+/// Builds the OR junction of several publishers. The junction is ambiguous if some publishers may
+/// wait for one another. They may if they belong to a guessed node, or to a group whose junction is
+/// not certain.
 fn either(to: &str, from: &[&str], graph: &Graph, doubt: Option<&Group>) -> Junction {
     let inputs = |ids: &[&str]| ids.iter().map(|id| id.to_string()).collect();
     let open = match doubt {
@@ -71,7 +72,7 @@ fn either(to: &str, from: &[&str], graph: &Graph, doubt: Option<&Group>) -> Junc
 
 /// Returns the publishing subscriptions of which onbeat cannot know whether they wait for one
 /// another: at least one of them belongs to a guessed node, which can be any node of the process.
-/// Returns none if all nodes are known.
+/// Returns an empty list if all nodes are known.
 fn may_wait<'a>(publishers: &[&'a str], graph: &Graph) -> Vec<&'a str> {
     let of = |id: &str| graph.callbacks.get(id);
     let takes = |id: &&str| of(id).is_some_and(|c| c.kind == CallbackType::Subscription);
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn publishers_that_may_wait_are_an_ambiguous_or_junction() {
+    fn publishers_that_may_wait_for_one_another_are_an_ambiguous_or_junction() {
         let (a, b, c) = (
             "/f:subscription(/a)",
             "/f:subscription(/b)",

@@ -86,7 +86,7 @@ fn crossed(chains: &[Chain]) -> Option<String> {
         n => format!("{n} executions"),
     };
     Some(format!(
-        "{executions} of {chains} began in one mode and ended in another: each counts where it began."
+        "{executions} of {chains} began in one mode and ended in another: each counts in the mode where it began."
     ))
 }
 

@@ -24,9 +24,8 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// Returns the positions of the sync vertices that the path reaches from the publishing
-    /// callback. Returns `None` unless the path is a single path of the evidence with all its
-    /// vertices.
+    /// Returns the positions of the sync vertices that follow their publishing callback on the
+    /// path. Returns `None` unless the path is a single path of the evidence with all its vertices.
     pub(super) fn plain(&self) -> Option<&[usize]> {
         match self.parts.as_slice() {
             [(key, _)] if self.vertices == key.callbacks.len() => Some(&key.own),
@@ -41,8 +40,8 @@ impl Ended {
 }
 
 impl Paths {
-    /// Takes the paths out of the evidence and joins them to paths of the graph. The counts of lost
-    /// and dropped items stay in the evidence.
+    /// Moves the paths out of the evidence and adds them to the paths of the graph. The counts of
+    /// lost and dropped items stay in the evidence.
     pub(super) fn of(evidence: &mut Evidence, groups: &Groups) -> Self {
         let mut paths = Paths {
             ended: BTreeMap::new(),
@@ -82,8 +81,8 @@ struct Read {
 }
 
 impl Read {
-    /// Reports whether the path ends at a sync vertex that is not in the graph. The same executions
-    /// then also ended on the path to the callback before that vertex.
+    /// Reports whether the path `of` ends at a sync vertex that is not in the graph. Its executions
+    /// then also ended on the shorter path to the callback before that sync vertex.
     fn ends_unjoined(&self, of: &PathKey) -> bool {
         self.passed
             .last()
@@ -92,7 +91,7 @@ impl Read {
 }
 
 /// Converts a path of the evidence to the graph's form. Skips sync vertices whose publishing
-/// callback does not wait for others.
+/// callback does not wait for other callbacks.
 fn read(path: &PathKey, groups: &Groups) -> Read {
     let joined = |i: usize| {
         let group = groups.get(path.callbacks.get(i)?)?;

@@ -240,8 +240,8 @@ impl Publishers {
     }
 }
 
-/// Adds the figures between two ends. For a sync vertex with several publishers, the model shows
-/// only sums, so the hidden figures are added instead.
+/// Adds the figures between two ends to the evidence. If a sync vertex has several publishers, the
+/// model shows only sums; the separate figures then come from `hidden`.
 fn add_ends(
     evidence: &mut Evidence,
     shown: impl Iterator<Item = EndToEnd>,
@@ -279,8 +279,8 @@ fn ends_figures(f: EndToEndFigures) -> PathFigures {
     }
 }
 
-/// Adds all edges. For a sync vertex with several publishers, the model shows only sums, so the
-/// hidden edges are added instead.
+/// Adds all edges to the evidence. If a sync vertex has several publishers, the model shows only
+/// sums; the separate edges then come from `hidden`.
 fn add_edges(
     evidence: &mut Evidence,
     edges: impl Iterator<Item = Edge>,

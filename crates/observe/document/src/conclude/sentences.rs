@@ -124,7 +124,7 @@ fn of_group(group: &Group) -> Option<String> {
     };
     let doubt = match group.state {
         JunctionState::Ambiguous if group.without_open.kind == JunctionKind::And => format!(
-            ". Perhaps only {} do, because they never waited only for the others. Settle it with --junction '{}', with the inputs in brackets after the node, or with more runs",
+            ". Perhaps only {} wait for one another, because they never waited only for an input of the others. Settle it with --junction '{}', with the inputs in brackets after the node, or with more runs",
             group.without_open.inputs.join(" and "),
             group.statement(JunctionKind::And)
         ),
@@ -264,7 +264,7 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::Overtaken(s) => format!("A callback took {n} items of {s} and then a later one before it published anything. The earlier items count as taken, but no chain follows them."),
         Note::Shared(s) => format!("{s} ran {times} together with other callbacks of its action, which rclpy runs without a break between them. These executions are not in its times."),
         Note::PairsCapped => format!("There are more pairs of a source and a sink than the model keeps: it lacks {n} outputs in 'end_to_end'. Name the ends that matter with --from and --to."),
-        Note::PeriodChanged(s) => format!("The period of {s} was changed {times}. The model shows the period that it was made with, also in its name."),
+        Note::PeriodChanged(s) => format!("The period of {s} was changed {times}. The model shows the period with which the timer was made, also in its name."),
         Note::Renamed(s) if n == 1 => format!("The node {s} has something in its own name that differs from run to run (a process id, an address, a counter). This part is left out."),
         Note::Renamed(s) => format!("{n} node names are combined as {s}: they differ only in parts that change from run to run (a process id, an address, a counter)."),
         Note::Reordered(s) => format!("{s} handled items out of order {times}: an execution ended after the execution of a later item. Each item keeps its own latency."),
@@ -276,7 +276,7 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::TimerNode(s) => format!("{s} is assumed to belong to the node whose topics it publishes."),
         Note::Unasked => format!("A response came {times} to a request from before the recording, or to a request of a callback that began before the recording. It is unknown which callback waited for the response. The execution that used the response is left out."),
         Note::Unbegun => format!("The first item that a thread took in the recording was left out {times}: a callback that began before the recording may have taken it."),
-        Note::Undecided => format!("The callback or caller of an event was not decided in time {times}."),
+        Note::Undecided => format!("onbeat could not decide {times} to which callback or caller an event belongs, because the evidence came too late."),
         Note::UnknownCallback => format!("An unknown callback ran {times}: it was created before the recording."),
         Note::UnknownGoal(s) => format!("It was unknown {times} which of several goals of {s} was executed, or had the result that was sent. No edge or chain leads to these executions."),
         Note::ModeUnseen(s) => format!("The mode {s} was asked for with --mode, and did not begin in {}.", if n == 1 { "one run".into() } else { format!("{n} runs") }),

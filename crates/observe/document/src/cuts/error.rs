@@ -22,7 +22,7 @@ pub enum CutError {
         /// The command-line option that has the ambiguous name, for example `--from`.
         option: &'static str,
         asked: String,
-        /// The names on chains that end with the given name, so that it fits all of them.
+        /// The names on chains that the given name can mean, because they end with it.
         fit: Vec<String>,
     },
     #[error("no chain leads{}{}{}{}. Choose two ends of one chain.", end(" from", .from), end(" to", .to), some(". Chains from there pass ", .after), some(". Chains to there pass ", .before))]

@@ -9,13 +9,13 @@
 use super::dense::{merged, Bucket, Dense, PRECISION};
 use std::borrow::Cow;
 
-/// The number of unsorted values at which they are sorted into the buckets. With many buckets, it is this
-/// part of their number.
+/// The minimum number of unsorted values at which onbeat sorts them into the buckets. If there are
+/// many buckets, the limit is a quarter of their number instead.
 const SORT_AT_VALUES: usize = 256;
 const SORT_AT_PART: usize = 4;
 
-/// The number of bits that always suffices: values with this many bits fill at most [`MOST`]
-/// buckets.
+/// The precision at which values of any size fill at most [`MOST`] buckets, as the number of
+/// leading bits that remain of a value.
 pub(super) const LEAST_PRECISION: u32 = 7;
 
 /// The maximum number of buckets of a distribution.
@@ -24,11 +24,13 @@ const MOST: usize = 4096;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Buckets {
     full: Dense,
-    /// The values that are not sorted into the buckets yet, as bucket numbers at full precision.
+    /// The values that are not sorted into the buckets yet, each as its bucket's number at full
+    /// precision.
     recent: Vec<u32>,
 }
 
-/// Buckets with `bits` kept bits, in ascending order.
+/// The buckets of a distribution in ascending order. `bits` is their precision: the number of
+/// leading bits that remain of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Filled {
     pub(super) bits: u32,
@@ -109,7 +111,8 @@ impl Buckets {
         Cow::Owned(all.full)
     }
 
-    /// Calls `see` with each bucket in ascending order and with the number of kept bits, until it returns false.
+    /// Calls `see` with each bucket, in ascending order, and with the precision in bits. Stops when
+    /// `see` returns false.
     pub(super) fn each(&self, mut see: impl FnMut(Bucket, u32) -> bool) {
         let mut recent = Filled {
             bits: PRECISION,
@@ -147,7 +150,8 @@ impl Buckets {
     }
 }
 
-/// Adds buckets with the same number of bits to `full`. `more` is about the number of bytes that they take.
+/// Returns the buckets of `full` and `new` together. Both have the precision `bits`. `more` is an
+/// estimate of the bytes that `new` needs.
 fn packed(bits: u32, full: &Dense, new: impl Iterator<Item = Bucket>, more: usize) -> Dense {
     let all = Dense::pack(bits, merged(full.iter(), new), full.size() + more);
     if all.len <= MOST || bits <= LEAST_PRECISION {
@@ -291,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn bucket_counts_equal_those_of_a_map_in_any_order() {
+    fn bucket_counts_equal_those_of_a_map_for_values_in_any_order() {
         let mut seed = 1u64;
         // The values reach 1 us, 4 us and 1000 s. The last range fills more buckets than are kept.
         for most in [1_000, 4_000, 1_000_000_000_000] {
@@ -340,7 +344,8 @@ mod tests {
         assert!(buckets.filled().buckets.len() <= MOST);
     }
 
-    /// A value every 10 ms for an hour: times of a steady callback, of one with several modes, and any times.
+    /// The values come every 10 ms for an hour: times of a steady callback, of a callback with
+    /// several modes, and random times.
     #[test]
     fn a_distribution_takes_the_same_few_bytes_for_an_hour() {
         let mut seed = 3u64;

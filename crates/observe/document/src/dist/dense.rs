@@ -3,7 +3,7 @@
 //!
 //! A live model keeps hundreds of distributions for weeks, so their size decides how much memory it needs.
 
-/// The maximum number of bits that are kept of each value.
+/// The largest number of leading bits that a distribution stores of a value.
 pub(super) const PRECISION: u32 = 14;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -44,7 +44,8 @@ impl Default for Dense {
 }
 
 impl Dense {
-    /// Packs buckets in ascending order. `bytes` is about the number of bytes that they need.
+    /// Packs buckets that are in ascending order. `bytes` is an estimate of the memory that they
+    /// need.
     pub(super) fn pack(bits: u32, buckets: impl Iterator<Item = Bucket>, bytes: usize) -> Dense {
         let mut packed = Dense {
             bits,
@@ -64,12 +65,10 @@ impl Dense {
         packed
     }
 
-    /// Returns the number of bytes that the buckets take.
     pub(super) fn size(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Returns the buckets in ascending order.
     pub(super) fn iter(&self) -> impl Iterator<Item = Bucket> + '_ {
         let mut bytes = self.bytes.iter();
         let mut number = 0;
@@ -85,7 +84,7 @@ impl Dense {
     }
 }
 
-/// Most numbers need one byte.
+/// Appends a number in a code of variable length. Most numbers need one byte.
 #[inline]
 fn push(bytes: &mut Vec<u8>, number: u64) {
     match number < 0x80 {
@@ -123,7 +122,8 @@ fn take_long(bytes: &mut std::slice::Iter<'_, u8>, first: u8) -> Option<u64> {
     }
 }
 
-/// Merges two lists of buckets in ascending order of their numbers. Counts of equal numbers add up.
+/// Merges two lists of buckets that are in ascending order of their numbers. Adds the counts of
+/// equal numbers.
 pub(super) fn merged(
     a: impl Iterator<Item = Bucket>,
     b: impl Iterator<Item = Bucket>,

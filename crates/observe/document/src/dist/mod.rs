@@ -90,8 +90,8 @@ impl Dist {
         }
     }
 
-    /// Returns the `q` quantile (0 to 1) in ns: the middle of its bucket, but within the measured
-    /// extremes.
+    /// Returns the `q` quantile (0 to 1) in ns. The value is the middle of its bucket, limited to
+    /// the measured extremes.
     pub fn quantile(&self, q: f64) -> u64 {
         self.quantiles([q])[0]
     }
@@ -161,7 +161,7 @@ struct Stored {
     p50: u64,
     p90: u64,
     p99: u64,
-    /// The sum as decimal text, because JSON numbers above 2^53 lose digits.
+    /// The sum of the values in ns, as decimal text, because JSON numbers above 2^53 lose digits.
     sum: String,
     #[serde(default = "most_bits", skip_serializing_if = "is_most")]
     bits: u32,
@@ -203,7 +203,7 @@ impl<'de> Deserialize<'de> for Dist {
         let bits = stored.bits;
         if !(LEAST_PRECISION..=PRECISION).contains(&bits) {
             return Err(Error::custom(
-                "distribution's buckets keep too few or too many bits",
+                "the buckets of a distribution have too few or too many bits",
             ));
         }
         let mut buckets = BTreeMap::new();
@@ -211,22 +211,22 @@ impl<'de> Deserialize<'de> for Dist {
         for (bucket, n) in stored.buckets.numbers(bits).map_err(Error::custom)? {
             total = total
                 .checked_add(n)
-                .ok_or_else(|| Error::custom("bucket counts overflow"))?;
+                .ok_or_else(|| Error::custom("the bucket counts of a distribution overflow"))?;
             *buckets.entry(bucket).or_insert(0) += n;
         }
         if total != stored.count {
             return Err(Error::custom(format!(
-                "distribution says count {} but its buckets hold {total}",
+                "a distribution has the count {}, and its buckets have {total} values",
                 stored.count
             )));
         }
         if stored.min > stored.max {
-            return Err(Error::custom("distribution's min lies above its max"));
+            return Err(Error::custom("the min of a distribution is above its max"));
         }
         let sum = stored
             .sum
             .parse()
-            .map_err(|_| Error::custom("distribution's sum is not a number"))?;
+            .map_err(|_| Error::custom("the sum of a distribution is not a number"))?;
         Ok(Dist {
             count: stored.count,
             sum,

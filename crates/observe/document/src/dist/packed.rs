@@ -13,7 +13,7 @@ use std::fmt::{self, Write};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Packed {
     Text(String),
-    /// The lowest value and the count of each bucket, as files of older versions have them.
+    /// The lowest value and the count of each bucket. Files of older versions have this form.
     Pairs(Vec<(u64, u64)>),
 }
 
@@ -55,7 +55,7 @@ impl Packed {
                 let entries = text.split_ascii_whitespace().map(|text| {
                     entry(text).ok_or_else(|| {
                         let entry: String = text.chars().take(30).collect();
-                        format!("distribution has no bucket '{entry}'")
+                        format!("a distribution cannot have the bucket '{entry}'")
                     })
                 });
                 entries.collect()

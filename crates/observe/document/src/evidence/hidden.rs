@@ -7,24 +7,25 @@ use crate::schema::{Callback, Edge};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The evidence that the visible part of a model does not show, but that merging needs.
+/// Evidence that merging needs, and that the visible part of a model does not show.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Hidden {
     pub callbacks: Vec<Callback>,
     pub edges: Vec<Edge>,
     pub paths: Vec<HiddenPath>,
-    /// The counts of last outputs by topic, for each visible chain (by id).
+    /// For each visible chain (by id) and topic: the number of executions whose last output was
+    /// published on this topic.
     pub outputs: BTreeMap<String, BTreeMap<String, u64>>,
     /// The ids of visible chains that sum up several paths, or whose path skips a sync vertex.
-    /// `paths` keeps the single paths.
+    /// Their single paths are in the field `paths`.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub derived: BTreeSet<String>,
-    /// The positions of sync vertices that are reached from the publishing callback, for each
-    /// visible chain (by id).
+    /// The positions of the sync vertices that follow their publishing callback on the chain, for
+    /// each visible chain (by id).
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub own: BTreeMap<String, Vec<usize>>,
-    /// The figures between two ends that the model does not show in this form.
+    /// The figures between two ends that the model shows only as a part of a sum.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ends: Vec<HiddenEnds>,
     pub lost: Vec<CountedOnPath>,
@@ -46,7 +47,7 @@ pub struct HiddenPath {
     pub own: Vec<usize>,
     pub outputs: BTreeMap<String, u64>,
     pub modes: BTreeMap<String, PathFigures>,
-    /// The latency by run id. Empty for a single run.
+    /// The end-to-end latencies of the path by run id. Empty if the model is made from one run.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub per_run: BTreeMap<String, Dist>,
 }

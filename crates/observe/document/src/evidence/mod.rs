@@ -26,16 +26,15 @@ pub const MEMORY: &str = "(memory)";
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Evidence {
     pub runs: BTreeMap<String, Run>,
-    /// The callbacks by id. Only `modes` has their figures, and only timers have periods.
+    /// The callbacks by id. Their figures are only in `modes`, and only timers have periods.
     pub callbacks: BTreeMap<String, Callback>,
-    /// The edges by key. Only `modes` has their figures.
+    /// The edges by key. Their figures are only in `modes`.
     pub edges: BTreeMap<EdgeKey, Edge>,
     pub paths: BTreeMap<PathKey, PathEvidence>,
-    /// The figures between the ends of chains, by mode. They include all paths, even those that are
-    /// not in `paths`.
+    /// The figures between the ends of chains, by mode. They cover all paths between the ends, also
+    /// those that are not in `paths`.
     pub ends: BTreeMap<EndsKey, BTreeMap<String, PathFigures>>,
-    /// For each path and mode: the number of items that were lost on the way to the path's last
-    /// callback.
+    /// For each path and mode: the number of items that were lost on the way to the last callback.
     pub lost: BTreeMap<PathKey, BTreeMap<String, u64>>,
     /// For each path and mode: the number of lineages that were dropped at the path's end, because
     /// there were too many.
@@ -128,13 +127,12 @@ impl HelperEvidence {
     }
 }
 
-/// The key of a path: its callbacks and the topics between them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PathKey {
     pub callbacks: Vec<String>,
     pub topics: Vec<String>,
-    /// The positions of sync vertices that the path reaches from the publishing callback. They are
-    /// skipped if that callback does not wait for others.
+    /// The positions of the sync vertices that follow their publishing callback on the path. If
+    /// that callback does not wait for others, the path leads around these vertices.
     pub own: Vec<usize>,
 }
 
@@ -147,28 +145,27 @@ impl PathKey {
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PathEvidence {
-    /// For each topic: the number of executions in which it was the last output. The empty topic
-    /// stands for no output.
+    /// For each topic: the number of executions whose last output was published on this topic. The
+    /// empty topic counts executions without an output.
     pub outputs: BTreeMap<String, u64>,
     pub modes: BTreeMap<String, PathFigures>,
     /// The end-to-end latency by run id. Runs from models of older versions are missing.
     pub per_run: BTreeMap<String, Dist>,
 }
 
-/// The figures in one mode of a path, or of all paths between two ends. Between two ends, `sums` is
-/// empty, the latency begins with the newest start on which an output depends, and the age with the
-/// oldest.
+/// The figures of one path in one mode, or of all paths between two ends in one mode. Between two
+/// ends, `sums` is empty. The latency then begins with the newest start on which an output depends,
+/// and the data age with the oldest.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PathFigures {
     pub latency_ns: Dist,
     /// The reaction time: from the start that led to one output until the next output.
     #[serde(default)]
     pub reaction_ns: Dist,
-    /// The data age, which includes outputs from data that were read again. `None` if no data were
-    /// read again.
+    /// The data age. In contrast to the latency, it also covers outputs for which stored data were
+    /// read again. `None` if no data were read again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub age_ns: Option<Dist>,
-    /// The number of executions that began in one mode and ended in another.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub crossed: u64,
     /// The parts of the latency, in which callbacks and edges alternate. Each is a sum over all
@@ -189,23 +186,23 @@ pub struct SyncEvidence {
     /// Whether the synchroniser joined the items whose chains began closest together.
     #[serde(default)]
     pub nearest: bool,
-    /// The number of outputs for which the data do not show which items were joined: the publishing
-    /// callback had skipped an unused input, or a synchroniser by approximate time would have
-    /// joined other inputs.
+    /// The number of outputs for which the data do not show which items the synchroniser joined.
+    /// Either the publishing callback had skipped an unused input, or a synchroniser by approximate
+    /// time would have joined other inputs.
     #[serde(default)]
     pub chosen: u64,
     /// Whether a synchroniser by approximate time explains the outputs, and a synchroniser of equal
     /// time stamps does not.
     #[serde(default, skip_serializing_if = "is_false")]
     pub approximate: bool,
-    /// The number of outputs at which a synchroniser of all subscriptions would publish. 0 if no
-    /// synchroniser explains the outputs.
+    /// The number of outputs at which a synchroniser of all subscriptions would also publish. 0 if
+    /// no synchroniser explains the outputs.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub predicted: u64,
     /// The number of executions that did not publish the output although a synchroniser would have.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub missing: u64,
-    /// The number of executions of publishing subscriptions that did not publish, when a
+    /// The number of executions of publishing subscriptions that did not publish, and at which a
     /// synchroniser would not have published either.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub held: u64,
@@ -217,9 +214,10 @@ pub struct SyncEvidence {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MemberEvidence {
     pub instances: u64,
-    /// The number of executions that published on any topic.
+    /// The number of executions of this subscription that published on any topic.
     pub productive: u64,
-    /// The number of executions that passed their message to a `message_filters` synchroniser.
+    /// The number of executions of this subscription that passed their message to a
+    /// `message_filters` synchroniser.
     pub synchronised: u64,
     pub published: u64,
     /// The number of outputs for which this subscription had an input that no earlier output used.
@@ -232,9 +230,9 @@ pub struct MemberEvidence {
     /// subscription had no unused input.
     #[serde(default)]
     pub alone: u64,
-    /// The number of executions that did not publish the output, although every other awaited
-    /// subscription had an input since the last output. Counts from this subscription's first
-    /// output on.
+    /// The number of executions of this subscription that did not publish the output, although
+    /// every other awaited subscription had an input since the last output. Executions before this
+    /// subscription's first output do not count.
     #[serde(default)]
     pub held: u64,
     /// The number of executions of other subscriptions that did not publish the output, while only
@@ -255,8 +253,8 @@ pub struct MemberEvidence {
     pub after: BTreeSet<String>,
 }
 
-/// Returns how many of the outputs may be exceptions, because a recording begins in the middle and
-/// events get lost.
+/// Returns how many of the outputs may contradict a conclusion, because a recording begins in the
+/// middle and events get lost.
 pub fn few(outputs: u64) -> u64 {
     (outputs / 20).max(1)
 }

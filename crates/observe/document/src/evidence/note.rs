@@ -20,18 +20,18 @@ pub enum Note<V = String, N = String> {
     #[serde(with = "no_subject")]
     ClockStep,
     Cut(String),
-    /// The end of the process interrupted an execution of this vertex.
+    /// The end of the process cut off an execution of this vertex.
     CutOff(V),
     Doubled(N),
     Foreign(N),
     /// Threads that run no callbacks and publish nothing used CPU time. The count is a time in ns.
     #[serde(with = "no_subject")]
     HelperTime,
-    /// The user excluded this topic from chains. The count is the number of items that were taken.
+    /// The user excluded this topic from chains. The count is the number of items that callbacks
+    /// took from it.
     Ignored(N),
     /// The user named this topic as an input, so chains begin with it.
     Input(N),
-    /// The user stated this junction (`--junction`).
     Junction(String),
     /// The user stated this link (`--link`), but no data followed it.
     Link(String),
@@ -45,8 +45,8 @@ pub enum Note<V = String, N = String> {
     #[serde(with = "no_subject")]
     OutOfOrder,
     Outside(N),
-    /// A callback took a later item of this topic itself before it had published anything with an
-    /// earlier one.
+    /// A callback took an item of this topic, and then took a later one itself before it had
+    /// published anything.
     Overtaken(N),
     /// Figures for some pairs of a source and a sink are missing, because there are too many pairs.
     /// The count is the number of outputs of these pairs.
@@ -57,7 +57,7 @@ pub enum Note<V = String, N = String> {
     /// An execution of this vertex ended after an execution that took a later item of the same
     /// publisher.
     Reordered(V),
-    /// The topic of a ring buffer showed that this subscription reads it.
+    /// onbeat found from the topic of a ring buffer that this subscription reads the buffer.
     RingFound(V),
     /// The subscription is named after the ring buffer that it reads, because its topic is unknown.
     RingName(V),
@@ -66,7 +66,8 @@ pub enum Note<V = String, N = String> {
     /// Several goals of this vertex's action ran at the same time and shared its CPU time.
     Shared(V),
     Simulated(V),
-    /// The count is the number of items that were published for this subscription, which took none.
+    /// Items were published for this subscription, and it took none of them. The count is the
+    /// number of these items.
     Starved(V),
     /// The virtual machine's host took CPU time from observed threads. The count is a time in ns.
     #[serde(with = "no_subject")]
@@ -85,15 +86,15 @@ pub enum Note<V = String, N = String> {
     Undecided,
     #[serde(with = "no_subject")]
     UnknownCallback,
-    /// A task executed a goal of this action that was sent before the recording, or is otherwise
-    /// unknown.
+    /// A task executed a goal of this action, and the recording does not show which goal, for
+    /// example because it was sent before the recording.
     UnknownGoal(N),
     #[serde(with = "no_subject")]
     UnknownHandle,
     #[serde(with = "no_subject")]
     UnknownMachine,
-    /// One of several clients that waited for responses published under this name. It is unknown
-    /// which of them did.
+    /// One of several callbacks that waited for responses has published under this name. onbeat
+    /// cannot know which of them did.
     UnknownWaiter(N),
     Unscheduled(V),
     Unseen(V),
@@ -102,12 +103,12 @@ pub enum Note<V = String, N = String> {
     UnseenTime,
     #[serde(with = "no_subject")]
     UnseenWork,
-    /// An execution of this vertex ran without any event that shows it.
+    /// An execution of this vertex ran on a thread that has no events.
     Unshown(V),
 }
 
 impl Note {
-    /// Returns the subject of a note if one sentence can unite several notes of this kind about
+    /// Returns the subject of a note, if one sentence can unite several notes of its kind about
     /// different subjects. Otherwise returns `None`.
     pub fn subject(&self) -> Option<&str> {
         use Note::{Aborted, CallerGuess, CallerUnknown, Capped, CutOff, Foreign, Ignored};
@@ -132,7 +133,8 @@ impl Note {
 }
 
 impl<V, N> Note<V, N> {
-    /// Converts indices to ids and texts. Returns `None` if `vertex` gives no id.
+    /// Replaces the indices of vertices and names in a note by ids and texts. Returns `None` if
+    /// `vertex` gives no id.
     pub fn named(
         self,
         vertex: impl FnOnce(V) -> Option<String>,
@@ -203,7 +205,7 @@ mod no_subject {
         match String::deserialize(d)?.as_str() {
             "" => Ok(()),
             other => Err(serde::de::Error::custom(format_args!(
-                "a note of this kind has no subject, and not '{other}'"
+                "a note of this kind cannot have a subject such as '{other}'"
             ))),
         }
     }

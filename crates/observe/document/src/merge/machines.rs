@@ -53,7 +53,7 @@ impl Machines {
 }
 
 /// Returns an error if two runs are from two hosts. A run of an unknown host fits any host. Runs of
-/// one boot are from one machine, whatever its name.
+/// one boot are from one machine, even if its name changed.
 fn two_hosts(a: &Run, b: &Run) -> Option<ModelMergeError> {
     let known = |of: fn(&Run) -> &String| !of(a).is_empty() && !of(b).is_empty();
     let boots = known(|r| &r.boot);

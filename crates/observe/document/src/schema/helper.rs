@@ -5,26 +5,25 @@ use crate::dist::Dist;
 use serde::{Deserialize, Serialize};
 
 /// A group of equally named threads that run no callback and make no call of ROS 2.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Helper {
     /// The full names of the nodes in the threads' process, sorted. They are untrusted.
     pub nodes: Vec<String>,
     /// The name that the threads share, without the numbers at its end. It is untrusted.
     pub name: String,
-    /// The measured figures of all threads in the group.
     pub figures: HelperFigures,
-    /// The names, scheduling policies and priorities of the threads.
     pub threads: Vec<ThreadUse>,
 }
 
 /// The waits and the CPU time of helper threads.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct HelperFigures {
     /// The waits for a CPU: from when a thread could run until it ran.
     pub ready_ns: Dist,
-    /// The time for which the threads had a CPU, in ns.
     pub exec_ns: u64,
-    /// The time from the threads' first event to their last, in ns.
+    /// The time from the first event of the group's threads to the last, in ns.
     pub observed_ns: u64,
 }
 

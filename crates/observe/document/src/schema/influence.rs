@@ -4,37 +4,37 @@
 use serde::{Deserialize, Serialize};
 
 /// The kind of component that made a callback wait.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ComponentKind {
-    /// The component is a thread of a user process. It is neither the host nor a thread of the
-    /// kernel.
+    /// The component is a thread of a user process, not of the kernel and not of the host.
     Thread,
     /// The component is a thread of the kernel, for example an interrupt thread.
     Kernel,
-    /// An idle CPU, which had to wake up or take the thread from another CPU.
+    /// The component is an idle CPU. It had to wake up first, or to take the thread from another
+    /// CPU.
     Idle,
     /// The component is the host of a virtual machine, which took the CPU away.
     Host,
     /// Several components whose influence is too small to list.
     Others,
-    /// A thread whose name was not recorded.
     Unnamed,
-    /// A component that the recording does not show.
+    /// The component is unknown, because the recording does not show it.
     Untold,
 }
 
 /// A component that made a callback wait.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Component {
-    /// The kind of the component: thread, kernel, host and so on.
     pub kind: ComponentKind,
     /// The full names of the nodes in the component's process, sorted. They are untrusted. Empty if
     /// the process has no known nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<String>,
-    /// The name of the component's process. It is untrusted. Empty for a process with nodes, and
-    /// for a component without a process.
+    /// The name of the component's process. It is untrusted. Empty if the process has nodes, or if
+    /// the component has no process.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub process: String,
     /// The name of the component's thread. It is untrusted.

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Defines a QoS setting by rmw's numbers, which are the same in all distributions.
+/// Defines the enum of a QoS setting. Its values have rmw's numbers, which are the same in all ROS
+/// 2 distributions.
 macro_rules! policy {
     ($(#[$doc:meta])* $name:ident { $($(#[$value_doc:meta])* $value:ident = $code:literal $word:literal),* }) => {
         $(#[$doc])*
@@ -33,56 +34,44 @@ macro_rules! policy {
 
 policy! {
     /// The rule that decides which items are kept.
+    #[allow(missing_docs)] // the names say what they are
     History {
-        /// The middleware decides which items are kept.
         SystemDefault = 0 "system_default",
-        /// The latest items are kept, as many as the depth.
         KeepLast = 1 "keep_last",
-        /// All items are kept, whatever the depth.
         KeepAll = 2 "keep_all"
     }
 }
 
 policy! {
     /// The rule that decides whether items are sent again until they arrive.
+    #[allow(missing_docs)] // the names say what they are
     Reliability {
-        /// The middleware decides whether items are sent again.
         SystemDefault = 0 "system_default",
-        /// Items are sent again until they arrive.
         Reliable = 1 "reliable",
-        /// Items are sent once.
         BestEffort = 2 "best_effort",
-        /// The setting follows the setting of the other endpoint.
         BestAvailable = 4 "best_available"
     }
 }
 
 policy! {
     /// The rule that decides whether later subscriptions get earlier items.
+    #[allow(missing_docs)] // the names say what they are
     Durability {
-        /// The middleware decides whether later subscriptions get earlier items.
         SystemDefault = 0 "system_default",
-        /// Later subscriptions get the items that their publisher keeps.
         TransientLocal = 1 "transient_local",
-        /// Later subscriptions get no earlier items.
         Volatile = 2 "volatile",
-        /// The setting follows the setting of the other endpoint.
         BestAvailable = 4 "best_available"
     }
 }
 
 policy! {
     /// The rule that decides who reports that a publisher is alive.
+    #[allow(missing_docs)] // the names say what they are
     Liveliness {
-        /// The middleware decides who reports that a publisher is alive.
         SystemDefault = 0 "system_default",
-        /// The middleware reports that publishers are alive, for all publishers of a node.
         Automatic = 1 "automatic",
-        /// The application reports that publishers are alive, for each node.
         ManualByNode = 2 "manual_by_node",
-        /// The application reports that publishers are alive, for each publisher.
         ManualByTopic = 3 "manual_by_topic",
-        /// The setting follows the setting of the other endpoint.
         BestAvailable = 5 "best_available"
     }
 }
@@ -130,13 +119,13 @@ pub fn of_codes(
     })
 }
 
-/// The maximum number of different settings that are kept for a node's publishers or subscriptions
-/// on a topic. The limit keeps a node that creates endpoints with new settings again and again from
-/// filling the model.
+/// The maximum number of different settings that the model stores for a node's publishers or
+/// subscriptions on a topic. Without the limit, a node that creates endpoints with new settings
+/// again and again would fill the model.
 pub const MOST: usize = 16;
 
-/// Adds settings and keeps the smallest [`MOST`] in sort order. The result does not depend on the
-/// order of the calls.
+/// Adds settings to `all`, and then keeps only the first [`MOST`] in sort order. The result does
+/// not depend on the order of the calls.
 pub fn add(all: &mut BTreeSet<Qos>, more: impl IntoIterator<Item = Qos>) {
     for qos in more {
         all.insert(qos);
@@ -156,13 +145,13 @@ pub enum EndpointKind {
 }
 
 /// The publishers or the subscriptions of a node on a topic.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Endpoint {
     /// The full name of the node. It is untrusted.
     pub node: String,
     /// The name of the topic. It is untrusted.
     pub topic: String,
-    /// The direction of the endpoints: publishers or subscriptions.
     pub kind: EndpointKind,
     /// The different QoS settings, sorted. There are several if endpoints or runs differ.
     pub qos: Vec<Qos>,
@@ -173,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kept_qos_settings_do_not_depend_on_their_order() {
+    fn the_stored_qos_settings_do_not_depend_on_the_order_of_adding() {
         let of_depth = |depth| of_codes([1, 1, 2, 1], depth, [0; 3]).expect("known codes");
         let (mut up, mut down, mut halves) = <(BTreeSet<_>, BTreeSet<_>, BTreeSet<_>)>::default();
         add(&mut up, (0..100).map(of_depth));

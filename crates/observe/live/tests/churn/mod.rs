@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 
 pub const SECOND_NS: u64 = 1_000_000_000;
 
-/// The distance between the process ids of two generations.
 const IDS: u32 = 100_000;
 
 /// A recorded system, which can be played several times with other ids and names.
@@ -69,8 +68,8 @@ impl Recorded {
             .chain(pids.iter().map(move |pid| exit(pid, *pid)))
     }
 
-    /// Returns the events of the system in its own processes, from `start_ns` on. No process exits. Unless
-    /// `is_first` is set, the events that create nodes and endpoints are left out.
+    /// Returns the events of the system in its own processes, from `start_ns` on. No process exits.
+    /// The events that create nodes and endpoints are included only if `is_first` is set.
     pub fn lasting(&self, start_ns: u64, is_first: bool) -> impl Iterator<Item = Event> + '_ {
         let lasts =
             move |e: &&Event| e.kind != EventKind::Exit && (is_first || !table::is_state(&e.kind));

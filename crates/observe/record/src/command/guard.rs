@@ -9,14 +9,15 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::time::{Duration, Instant};
 
 const LOOK_MS: libc::c_int = 1000;
-/// The longest time that a process may be suspended. Attaching all probes takes seconds on a busy
-/// machine. A recorder hangs, for example, if its output is not read or its disk does not answer.
+/// The longest time that a process may be suspended. It is enough for attaching all probes, which
+/// takes seconds on a busy machine. After this time the recorder counts as hanging, for example
+/// because nothing reads its output or its disk does not answer.
 const SUSPENDED_MAX: Duration = Duration::from_secs(30);
 /// The longest time that a process may be suspended while the recorder itself is stopped.
 const RECORDER_STOPPED_MAX: Duration = Duration::from_millis(900);
 
-/// A process that resumes suspended processes if the recorder ends without dropping this value, or leaves them
-/// suspended for too long.
+/// A guard process that resumes the processes which the recorder suspended, if the recorder is
+/// killed or leaves them suspended for too long.
 pub struct Guard {
     pid: libc::pid_t,
     _pipe: File,

@@ -57,11 +57,13 @@ pub struct CommandLibrary {
 }
 
 pub enum Observed<'a> {
-    /// BPF programs observe the command. They may suspend its processes while probes are attached.
+    /// BPF programs observe the command. They may suspend its processes while onbeat attaches
+    /// probes.
     Suspended(&'a Suspended, Option<&'a CommandLibrary>),
     Preloaded {
         place: &'a Place,
-        /// The library also reads threads' CPU clocks at publications. Each reading costs a system call.
+        /// The preloaded library also reads threads' CPU clocks at publications. Each reading costs
+        /// a system call.
         clocks: bool,
     },
 }
@@ -141,8 +143,8 @@ impl RecordedCommand {
         })
     }
 
-    /// Returns the exit code, or 128 plus the number of the signal that ended the command. Returns `None`
-    /// while the command runs.
+    /// Returns the command's exit code, or 128 plus the number of the signal that ended it. Returns
+    /// `None` while the command runs.
     pub fn exit_status(&mut self) -> Option<i32> {
         let ended = self.child.try_wait().ok()??;
         ended.code().or_else(|| ended.signal().map(|s| 128 + s))
@@ -156,10 +158,10 @@ impl RecordedCommand {
         self.ending.is_some()
     }
 
-    /// Sends SIGINT, after a while SIGTERM, then SIGKILL. The caller must repeat the call until the command
-    /// has ended.
+    /// Sends SIGINT to the command, after a while SIGTERM, then SIGKILL. The caller must repeat the
+    /// call until the command has ended.
     ///
-    /// `interrupted` says that onbeat itself received a SIGINT.
+    /// `interrupted` is true if onbeat itself received a SIGINT.
     pub fn ask_to_end(&mut self, interrupted: bool) {
         let (since, last) = *self.ending.get_or_insert((Instant::now(), 0));
         let next = match (last, since.elapsed()) {

@@ -12,7 +12,7 @@ pub type Environment = Vec<onbeat_proc::Variable>;
 #[allow(missing_docs)]
 #[derive(Debug, Clone)]
 pub struct User {
-    /// The user id. It is never 0.
+    /// The user id, which is never 0.
     pub uid: u32,
     pub gid: u32,
     pub groups: Vec<u32>,
@@ -24,9 +24,9 @@ pub struct User {
 pub enum Caller {
     Ourselves,
     User(User),
-    /// The user is uncertain: sudo's variables name a user, but none of onbeat's ancestor processes is sudo.
-    /// The variables may be years old, or made up. onbeat gives that user nothing and runs nothing with that
-    /// user's rights.
+    /// The user is uncertain: sudo's variables name a user, but none of onbeat's ancestor processes
+    /// is sudo. The variables may be years old or false. onbeat gives this user no files and runs
+    /// no program with this user's rights.
     Doubtful,
 }
 
@@ -151,10 +151,11 @@ fn set_groups(groups: &[libc::gid_t]) -> std::io::Result<()> {
     }
 }
 
-/// Returns the environment for programs of the user who called onbeat, or `None` if onbeat's own is right.
+/// Returns the environment for programs of the user who called onbeat, or `None` if onbeat's own
+/// environment is that user's environment already.
 ///
-/// Under sudo this is the environment with which sudo was started. With file capabilities it is onbeat's
-/// environment before the loader removed variables.
+/// Under sudo, the result is the environment with which sudo was started. With file capabilities it
+/// is onbeat's environment before the loader removed variables.
 pub fn environment() -> Option<Environment> {
     if invoking().is_some() {
         let sudo = sudo_process()?;
@@ -166,15 +167,16 @@ pub fn environment() -> Option<Environment> {
     onbeat_rights::is_elevated().then(|| onbeat_proc::environment(std::process::id()).ok())?
 }
 
-/// Returns the environment variable of the user behind sudo, or else of this process.
+/// Returns the environment variable `name` of the user behind sudo. Without sudo, returns this
+/// process's variable.
 pub fn variable(name: &str) -> Option<OsString> {
     let theirs = environment().and_then(|e| e.into_iter().find(|(n, _)| n == name));
     theirs.map(|(_, v)| v).or_else(|| std::env::var_os(name))
 }
 
-/// Returns whether a process is a sudo process: it is called `sudo` and has root's rights. Any process may
-/// take the name, but not the rights. The real user may still be the caller, because sudo-rs does not change
-/// it.
+/// Returns whether a process is a sudo process: it is called `sudo` and has root's rights. Any
+/// process can have this name, and only root's processes have these rights. The real user may still
+/// be the caller, because sudo-rs does not change it.
 fn is_sudo(pid: u32) -> bool {
     let has_roots_rights = |status: onbeat_proc::Status| {
         let effective = status.field("Uid")?.split_ascii_whitespace().nth(1)?;
@@ -233,7 +235,7 @@ fn groups(name: &str, uid: u32, gid: u32) -> Vec<u32> {
     groups
 }
 
-/// Returns the id of the user with a login name, or `None` if no such user exists.
+/// Returns the id of the user with the login name `name`, or `None` if no such user exists.
 pub fn user_id(name: &str) -> Option<u32> {
     id_of(&CString::new(name).ok()?)
 }

@@ -42,7 +42,7 @@ pub enum Malformed {
     TooLarge(&'static str),
 }
 
-/// Bytes that a reader fetches in pieces, such as an open file or a slice of memory.
+/// A source of bytes that a reader reads in pieces, such as an open file or a slice of memory.
 pub trait Source {
     /// Returns the current number of bytes. The number may change at any time.
     fn size(&self) -> u64;
@@ -86,9 +86,9 @@ pub struct Function {
 }
 
 /// The symbols of one library that the caller asked for.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug)]
 pub struct Symbols {
-    /// The processor that the library's code is for.
     pub machine: Machine,
     functions: HashMap<String, Function>,
 }
@@ -116,7 +116,8 @@ impl Symbols {
         })
     }
 
-    /// Reads symbols like [`Symbols::read`], but from bytes. `path` is only for errors.
+    /// Reads symbols like [`Symbols::read`], from bytes instead of a file. `path` is used only in
+    /// errors.
     pub fn of(
         source: &(impl Source + ?Sized),
         local: bool,
@@ -186,8 +187,8 @@ fn function_of(
     })
 }
 
-/// Returns whether a file has a section named `name`, or false if it is not an ELF file. Reads only
-/// a little of the file, so that many files can be searched.
+/// Returns whether a file has a section named `name`. Returns false if the file is not an ELF file.
+/// Reads only a small part of the file, so that many files can be searched.
 pub fn has_section(source: &(impl Source + ?Sized), name: &str) -> bool {
     Tables::read(source).is_ok_and(|tables| tables.has_section(source, name))
 }

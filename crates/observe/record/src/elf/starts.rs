@@ -28,11 +28,11 @@ fn offset_of(segments: &[Segment], address: u64) -> Option<u64> {
     })
 }
 
-/// Returns whether a function begins at this file offset, so that its return address is on top of the stack
-/// there.
+/// Returns whether a function begins at this file offset, so that its return address is on top of
+/// the stack there.
 ///
-/// Returns false if the file does not say so. Examples are the middle of a function, a cold part that lies
-/// elsewhere, the program's entry point, and a file without an unwind table.
+/// Returns false if the file does not show this. Examples are the middle of a function, a cold part
+/// that lies elsewhere, the program's entry point, and a file without an unwind table.
 pub fn begins_function(source: &(impl Source + ?Sized), file_offset: u64) -> bool {
     entry_of(source, file_offset).unwrap_or(false)
 }
@@ -85,9 +85,9 @@ fn entry_of(source: &(impl Source + ?Sized), file_offset: u64) -> Option<bool> {
     None
 }
 
-/// Returns whether the unwind description at `at` has only the usual rules for the first instruction of its
-/// function. Other rules belong to a function's cold part, to the program's entry point, or to code that
-/// returns in an unusual way.
+/// Returns whether the unwind description at `at` has only the rules that are usual at the first
+/// instruction of a function. Other rules belong to a function's cold part, to the program's entry
+/// point, or to code that returns in an unusual way.
 fn starts_as_called(source: &(impl Source + ?Sized), at: u64) -> Option<bool> {
     let mut entry = [0; ENTRY_BYTES];
     // The last description of a file may be shorter.

@@ -109,7 +109,7 @@ fn the_test_binarys_own_functions_are_found() {
 }
 
 #[test]
-fn a_small_library_is_read() {
+fn the_functions_of_a_small_library_are_read() {
     let image = Image::new();
     let symbols = image.read().unwrap();
     let function = symbols.get(NAME).expect("it is there");
@@ -155,7 +155,7 @@ fn a_sparse_file_needs_memory_only_for_its_symbols() {
 }
 
 #[test]
-fn parts_with_impossible_positions_or_sizes_are_refused() {
+fn elf_parts_with_impossible_positions_or_sizes_are_refused() {
     let refused = |change: &dyn Fn(&mut Image)| {
         let mut image = Image::new();
         change(&mut image);
@@ -222,7 +222,7 @@ fn parts_with_impossible_positions_or_sizes_are_refused() {
     assert_eq!(refused(&|i| i.symbol(1, u16::MAX, 0x1000, 16)), Ok(0));
 }
 
-/// Two million names all share the same 16 KiB. Reading each of them fully would mean reading 32 GiB.
+/// Two million names share the same 16 KiB. A reader that reads each name fully would read 32 GiB.
 #[test]
 fn reading_of_overlapping_names_is_limited() {
     let (names, symbols) = (1u64 << 14, 2_000_000u64);

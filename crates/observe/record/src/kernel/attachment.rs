@@ -77,8 +77,8 @@ impl Attachment {
         }
     }
 
-    /// Attaches a program through a perf event. With `has_cookie`, the program's records carry the probe's
-    /// number.
+    /// Attaches a program through a perf event. With `has_cookie`, the program's records contain
+    /// the probe's number.
     pub fn event(
         program: &ProgramMut<'_>,
         probe: &Uprobe<'_>,

@@ -12,7 +12,7 @@ pub struct Features {
     pub cookie: bool,
     /// BPF programs can read the current task's struct (5.11).
     pub current_task: bool,
-    /// BPF programs can keep data per task, also in uprobes (5.13).
+    /// BPF programs can store data per task, also in uprobes (5.13).
     pub task_storage: bool,
     /// A task's struct has the total time for which the task was ready to run (5.14 with CONFIG_SCHED_INFO).
     pub delays: bool,
@@ -21,7 +21,8 @@ pub struct Features {
     pub task_registers: bool,
     /// The tracepoint `sched_switch` passes the previous state (5.18).
     pub switch_state: bool,
-    /// The kernel can attach uprobes without perf events (6.12). Detaching many of them then waits only once.
+    /// The kernel can attach uprobes without perf events (6.12). The kernel then waits only once
+    /// when many uprobes are detached.
     pub uprobe_link: bool,
     /// The kernel replaces a probed 5-byte nop by a call, which makes a hit cheaper (6.18).
     pub fast_nop: bool,

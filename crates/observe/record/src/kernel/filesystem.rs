@@ -26,8 +26,9 @@ pub fn is_refused(error: &str) -> bool {
     error.contains(CANNOT)
 }
 
-/// Adds the name of the file system to the error with which the kernel refused a probe, if the file system
-/// cannot have probes. The kernel then returns EIO, because it cannot read the file's pages by itself.
+/// Adds the name of the file system to the error with which the kernel refused a probe, if this
+/// file system does not allow probes. The kernel then returns only EIO, because it cannot read the
+/// file's pages by itself.
 pub fn explained(error: String, file: &File) -> String {
     if !error.contains(IO_ERROR) && !error.contains("os error 5)") {
         return error;
@@ -58,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_io_error_names_the_file_system() {
+    fn an_io_error_of_a_probe_names_the_file_system() {
         let error = std::io::Error::from_raw_os_error(libc::EIO).to_string();
         let said = refused(&error, Some(0x6573_5546));
         assert!(said.contains("this file system (FUSE)"), "{said}");
@@ -70,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_other_than_io_errors_stay_unchanged() {
+    fn other_errors_of_a_probe_stay_unchanged() {
         let error = std::io::Error::from_raw_os_error(libc::EPERM).to_string();
         let file = File::open("/proc/self/status").expect("procfs");
         assert_eq!(explained(error.clone(), &file), error);

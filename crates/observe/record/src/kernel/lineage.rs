@@ -9,7 +9,8 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// The place at which a chain's executions begin: a handle in a process, with the same number as in events.
+/// The place at which a chain's executions begin: a timer, callback, subscription or publisher of a
+/// process. The handle has the same number as in events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Root {
     /// Executions begin with the call of the timer that has this handle.
@@ -65,8 +66,8 @@ impl Root {
     }
 }
 
-/// The kernel's maps that follow each item to the start of its execution. They outlive the recording, but
-/// nothing is added to them after its end.
+/// The kernel's maps that record for each item when its execution began. They outlive the
+/// recording. After its end, the kernel adds nothing to them.
 #[derive(Debug)]
 pub struct Lineage {
     roots: MapHandle,
@@ -107,8 +108,8 @@ impl Lineage {
         let _ = self.roots.delete(&root.key(pid));
     }
 
-    /// Adds a join in a process, with no stored input yet. Does nothing if the join's input is a timer or a
-    /// publisher, because those join nothing.
+    /// Adds a join in a process, with no stored input yet. Does nothing if the join's input is a
+    /// timer or a publisher, because such a start takes no input.
     ///
     /// # Errors
     ///

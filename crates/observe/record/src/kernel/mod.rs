@@ -85,7 +85,8 @@ impl From<libbpf_rs::Error> for KernelLoadError {
 #[derive(Debug, Clone, Copy)]
 pub struct LoadOptions {
     pub observe_all: bool,
-    /// Suspends observed processes when they load a library, until the recorder resumes them.
+    /// Whether the BPF programs suspend observed processes that load a library, until the recorder
+    /// resumes them.
     pub stop_on_load: bool,
     pub all_threads: bool,
     pub lineage: bool,
@@ -115,7 +116,8 @@ pub struct Uprobe<'a> {
     pub offset: u64,
     pub at_return: bool,
     pub number: u32,
-    /// The offset in the file of a variable in which the kernel counts the probes, or 0 for none.
+    /// The offset in the file of the variable in which the kernel counts the probes. 0 if the file
+    /// has no such variable.
     pub counter_offset: u64,
     pub pid: u32,
 }
@@ -123,8 +125,8 @@ pub struct Uprobe<'a> {
 pub struct UprobeLink(Option<Attachment>);
 
 impl UprobeLink {
-    /// Detaches many uprobes at once. This is faster than one after the other, because detaching is mostly
-    /// waiting.
+    /// Detaches many uprobes at once. This is faster than one after the other, because most of the
+    /// time is waiting for the kernel.
     pub fn detach(links: impl IntoIterator<Item = UprobeLink>) {
         let links = links.into_iter().filter_map(|mut link| link.0.take());
         shield::detach(links.collect());
@@ -216,22 +218,23 @@ impl Kernel {
         self.attach_tracepoint(EACH_THREAD)
     }
 
-    /// Records the scheduler events of all threads of the processes that were seen so far. `link` is a result
-    /// of [`Kernel::attach_threads`].
+    /// Records the scheduler events of all threads of the processes that the recorder has seen so
+    /// far. `link` is a result of [`Kernel::attach_threads`].
     pub fn observe_threads(&self, link: &Link) -> std::io::Result<()> {
         let error = |e: libbpf_rs::Error| std::io::Error::other(format!("{e:#}"));
         let mut threads = libbpf_rs::Iter::new(link).map_err(error)?;
         std::io::copy(&mut threads, &mut std::io::sink()).map(drop)
     }
 
-    /// Runs `work`, which attaches many uprobes, in one process that survives a SIGKILL of the recorder. The
-    /// cost of this protection then arises only once. Returns `None` if the work was interrupted.
+    /// Runs `work`, which attaches many uprobes, in one process that survives a SIGKILL of the
+    /// recorder. One such process for all uprobes costs less than one for each. Returns `None` if
+    /// the work was interrupted.
     pub fn attaching<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         shield::shielded(work)
     }
 
-    /// Attaches a program to a place in a file. If a SIGKILL ends the recorder meanwhile, no half-attached
-    /// probe is left.
+    /// Attaches a program to a place in a file. If a SIGKILL ends the recorder during the call, no
+    /// half-attached probe remains.
     pub fn attach_uprobe(&self, probe: &Uprobe<'_>) -> Result<UprobeLink, String> {
         let link = shield::shielded(|| self.attach_unshielded(probe));
         let killed = || Err("the process that attached the probe was killed".to_owned());
@@ -332,8 +335,8 @@ impl Kernel {
     }
 }
 
-/// Prints libbpf's log if the user asks for it with ONBEAT_BPF_LOG. Errors are returned as values in any
-/// case.
+/// Prints libbpf's log if the user asks for it with ONBEAT_BPF_LOG. Errors are returned as values,
+/// with or without this log.
 fn set_log() {
     fn print(_: libbpf_rs::PrintLevel, text: String) {
         eprint!("{text}");

@@ -18,9 +18,9 @@ struct Read {
     records_by_probe: Vec<u64>,
 }
 
-/// The number of records that are taken at a time. Later records wait in the ring buffer, or are lost there
-/// and counted. Without a limit, a process that makes records faster than they are read would keep the
-/// recorder busy and fill its memory.
+/// The number of records that the recorder takes from the ring buffer at a time. Later records wait
+/// there, or are lost and counted if the buffer is full. Without this limit, a process that makes
+/// records faster than the recorder reads them would fill the recorder's memory.
 const RECORDS_AT_ONCE: usize = 1 << 17;
 
 impl Read {
@@ -62,8 +62,6 @@ impl Ring {
         })
     }
 
-    /// Moves the available records to `out`, and waits up to `timeout` for the first. Returns early
-    /// on a signal. Returns true if more records may still wait.
     pub fn poll(&self, timeout: Duration, out: &mut Vec<Decoded>) -> bool {
         // An interrupted wait is not an error: the caller looks at its signals next.
         let _ = self.buffer.poll_raw(timeout);
@@ -91,7 +89,7 @@ mod tests {
     use crate::records::testing::record;
 
     #[test]
-    fn reading_ends_at_the_limit_of_records() {
+    fn one_reading_of_the_ring_buffer_ends_at_the_limit_of_records() {
         let mut read = Read::default();
         let call = record("callback_end", &[]);
         for _ in 0..RECORDS_AT_ONCE - 1 {

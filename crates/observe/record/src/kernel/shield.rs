@@ -89,8 +89,9 @@ fn reap(pid: libc::pid_t) {
 
 /// Detaches all probes of these links, and returns when the kernel has detached them.
 ///
-/// Other processes become the last holders of the links, and then end. The kernel cleans up after a process
-/// that ends, whatever signals arrive, even if all processes are killed at once.
+/// Helper processes become the last processes that have the links open, and then end. The kernel
+/// cleans up after a process that ends, whatever signals arrive, even if all processes are killed
+/// at once.
 pub fn detach(links: Vec<impl AsFd>) {
     if links.is_empty() {
         return;
@@ -104,8 +105,8 @@ pub fn detach(links: Vec<impl AsFd>) {
     }
 }
 
-/// Starts processes that hold the links until the returned end of a pipe is closed. Each process holds a
-/// share of the links and nothing else.
+/// Starts processes that keep the links open until the returned end of a pipe is closed. Each
+/// process has a part of the links and no other descriptor of this process.
 fn hold(links: &[impl AsFd]) -> std::io::Result<(File, Vec<libc::pid_t>)> {
     let (wait, go) = pipe()?;
     let (mut all_ready, ready) = pipe()?;

@@ -61,7 +61,8 @@ impl Suspended {
         }
     }
 
-    /// Stops the BPF programs from suspending processes, because nothing would resume them.
+    /// Stops the BPF programs from suspending processes, because no process would resume them any
+    /// more.
     pub fn no_more(&self) {
         let change = |flags| flags | PROCESS_ENDING as u8;
         self.processes.update(self.recorder, change);

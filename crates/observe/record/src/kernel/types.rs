@@ -52,7 +52,6 @@ impl Types {
         self.0.is_some() || Path::new(KERNEL).exists()
     }
 
-    /// Returns a path by which libbpf can open the user's file, or `None` if the kernel's own types are used.
     pub(super) fn given(&self) -> Option<PathBuf> {
         let given = self.0.as_ref()?;
         Some(format!("/proc/self/fd/{}", given.copy.as_raw_fd()).into())
@@ -181,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_can_change_is_refused() {
+    fn a_btf_file_that_other_users_can_change_is_refused() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("types");
         std::fs::write(&path, header(12, 4)).expect("a file");

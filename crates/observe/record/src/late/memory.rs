@@ -8,7 +8,6 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 pub trait Memory {
-    /// Fills `buffer` with the bytes at `address`. Returns false if they cannot be read.
     fn read(&self, address: u64, buffer: &mut [u8]) -> bool;
 
     fn word(&self, address: u64) -> Option<u64> {
@@ -46,8 +45,8 @@ pub trait Memory {
 const PAGE: u64 = 4096;
 const CACHED_PAGES_MAX: usize = 4096;
 
-/// The memory of a live process, readable for a limited time. Without a limit, pointers in the process could
-/// keep its reader busy for hours.
+/// The memory of a live process, readable for a limited time. Without a limit, a process with very
+/// many pointers could keep the reader busy for hours.
 pub struct ProcessMemory<'r> {
     pid: u32,
     until: Instant,

@@ -24,8 +24,8 @@ const NODE_STRUCT_WORDS: u64 = 64;
 
 const MAX_SEARCHED_BYTES: u64 = 1 << 30;
 
-/// The largest number of matching words in memory that a search accepts. With more, the search returns nothing,
-/// because no ROS 2 process has so many.
+/// The largest number of matching words in memory that a search accepts. If there are more, the
+/// search returns nothing: a ROS 2 process never has that many.
 const MAX_SITES: usize = 1 << 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,7 +70,8 @@ pub struct Owner {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Found {
-    /// The full names of the process's nodes. A node that owns endpoints has its rcl handle too.
+    /// The full names of the process's nodes. A node whose endpoints were found also has its rcl
+    /// handle.
     pub nodes: Vec<(Option<u64>, String)>,
     pub owners: Vec<Owner>,
 }
@@ -175,8 +176,8 @@ impl Nodes {
         }
     }
 
-    /// Returns whether an address may be a node's rcl handle. `rcl_node_t` holds a context and a pointer to a
-    /// private struct.
+    /// Returns whether an address may be a node's rcl handle. `rcl_node_t` contains a context and a
+    /// pointer to a private struct.
     fn may_be_handle(&mut self, memory: &impl Memory, handle: u64) -> bool {
         if handle < 4096 || !handle.is_multiple_of(8) {
             return false;

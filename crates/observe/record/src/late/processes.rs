@@ -104,8 +104,8 @@ impl LateProcesses {
         self.processes.remove(&pid);
     }
 
-    /// Returns the processes whose memory should be searched now. With `last`, also returns the processes whose
-    /// search is planned for later.
+    /// Returns the processes whose memory should be searched now. If `last` is true, also returns
+    /// the processes whose search is planned for later.
     pub fn due(&self, last: bool) -> Vec<u32> {
         let now = Instant::now();
         let due = |p: &LateProcess| p.due.is_some_and(|at| last || at <= now);
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unfinished_search_is_repeated() {
+    fn an_unfinished_search_of_a_late_process_is_repeated() {
         let mut process = LateProcess::default();
         let image = Image::new();
         for more in (0..SEARCHES_MAX).rev() {

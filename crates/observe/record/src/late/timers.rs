@@ -68,8 +68,8 @@ pub fn read_timer(memory: &impl Memory, timer: u64, now: Now) -> Option<Vec<Even
     Some(events)
 }
 
-/// Reads the clock at an address, or returns `None` if no clock is there. The struct holds its kind,
-/// callbacks, their number, a function, and data (for ROS time only).
+/// Reads the clock at an address, or returns `None` if no clock is there. The struct of a clock
+/// contains its kind, callbacks, the number of callbacks, a function, and data (only for ROS time).
 fn read_clock(memory: &impl Memory, address: u64) -> Option<Clock> {
     if address < 4096 || !address.is_multiple_of(8) {
         return None;
@@ -99,7 +99,8 @@ fn read_clock(memory: &impl Memory, address: u64) -> Option<Clock> {
     })
 }
 
-/// Returns the period in `words`, if a last call and a next call that fit this period follow in `words`.
+/// Returns the period in `words`. The times of the last call and of the next call must follow in
+/// `words` and fit the period. Otherwise returns `None`.
 fn period(words: &[u64], now: u64) -> Option<i64> {
     let &[period_ns, last, next] = words else {
         return None;

@@ -15,8 +15,8 @@ const FILES_MAX: usize = 1 << 16;
 const FILES_PER_USER: usize = FILES_MAX / 8;
 const SENTENCES_MAX: usize = 50;
 
-/// The number of probes and probed files of each Linux user, which is limited. Also collects a sentence about
-/// each probe or file that was skipped because of a limit.
+/// A counter of the probes and the probed files of each Linux user, which are both limited. It also
+/// collects a sentence about each probe or file that was skipped because of a limit.
 #[derive(Debug, Default)]
 pub struct Budget {
     visited_pid: Option<u32>,

@@ -19,9 +19,9 @@ const FUNCTIONS_PER_PROCESS_MAX: usize = 256;
 /// The largest number of one user's files whose functions are probed. A file stays counted after its probes
 /// are detached.
 const FILES_PER_USER_MAX: usize = 64;
-/// Symbols that only the C library, its loader and the unwinder export. A probe at the return of a function
-/// of these libraries would break the function: `setjmp` keeps the return address, and `dlopen` looks at its
-/// caller.
+/// Symbols that only the C library, its loader and the unwinder export. A probe at the return of a
+/// function of these libraries would break the function: `setjmp` stores the return address, and
+/// `dlopen` reads its caller's address.
 const C_LIBRARY_SYMBOLS: [&str; 3] = [
     "__libc_start_main",
     "_rtld_global",
@@ -38,8 +38,8 @@ struct ProcessProbes {
 #[derive(Default)]
 pub(super) struct Listeners {
     processes: HashMap<u32, ProcessProbes>,
-    /// The numbers of probes, by file and BPF program. All functions of a file share one number for each BPF
-    /// program.
+    /// The number of each probe, by file and BPF program. All functions of one file share one
+    /// number per BPF program.
     numbers: HashMap<((u64, u64), &'static str), u32>,
     files: HashMap<Option<u32>, HashSet<(u64, u64)>>,
 }
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_files_of_one_user_is_limited() {
+    fn the_number_of_probed_files_of_one_user_is_limited() {
         let mut libraries = Libraries::new(Default::default());
         let dir = tempfile::tempdir().unwrap();
         let file = |n: usize| {

@@ -32,7 +32,8 @@ use unseen::Unseen;
 const LOADER_STATE: &str = "_dl_debug_state";
 const LOADER_LIST: &str = "_r_debug";
 
-/// The number of files above which a cache is emptied. Its content is then determined again.
+/// The number of files above which a cache of facts about files is emptied. The facts are then
+/// determined again.
 const CACHED_MAX: usize = 1 << 14;
 
 /// The rule by which a probe is placed within a function.
@@ -47,9 +48,9 @@ pub enum PlacementPolicy {
 
 pub struct Libraries {
     policy: PlacementPolicy,
-    /// The probed files, by device and inode, and the library that each file was probed as (`None`: a
-    /// program's own file). A user with namespaces can mount a file under another name. The file is then
-    /// probed once for each library that it is taken for.
+    /// The probed files, by device and inode, and the library that each file was probed as (`None`:
+    /// a program's own file). A user with namespaces can mount a file under another name. onbeat
+    /// then probes the file once for each library that the names stand for.
     done: HashSet<((u64, u64), Option<Library>)>,
     /// The ROS 2 distribution and the owner of each tracing library, by the file's device and inode.
     distributions: HashMap<(u64, u64), Tracing>,
@@ -69,9 +70,10 @@ struct Tracing {
 }
 
 impl Tracing {
-    /// Returns the distribution by which a file of `owner` is probed. Root's tracing libraries decide for all
-    /// files, other users' libraries only for their owners' files. Otherwise a user could load a tracing
-    /// library first, and so decide how another user's files are probed.
+    /// Returns the distribution by which a file of `owner` is probed. Root's tracing libraries
+    /// decide for all files, other users' libraries only for their owners' files. Without this
+    /// rule, a user could load a tracing library first and decide how another user's files are
+    /// probed.
     fn of(all: &[Tracing], owner: u32) -> Option<Distribution> {
         let believed = all.iter().filter(|t| t.owner == 0 || t.owner == owner);
         believed.map(|t| t.distribution).max()
@@ -130,8 +132,8 @@ impl<'a> Site<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Found {
     pub distribution: Option<Distribution>,
-    /// The name of the middleware library without `lib` and `.so`. In a process without ROS 2, the name of
-    /// the DDS library.
+    /// The name of the process's middleware library without `lib` and `.so`. In a process without
+    /// ROS 2, this is the name of the DDS library.
     pub rmw: Option<String>,
     pub plain_dds: bool,
     pub attached: usize,
@@ -380,8 +382,8 @@ impl Libraries {
         self.unseen.sentences()
     }
 
-    /// Returns whether the process has mapped a tracing library or, without ROS 2, a DDS library. If `unprobed`
-    /// is set, libraries that have probes already do not count.
+    /// Returns whether the process has mapped a tracing library or, without ROS 2, a DDS library.
+    /// If `unprobed` is set, only libraries without probes count.
     pub fn is_traceable(&mut self, pid: u32, unprobed: bool) -> bool {
         let mapped = self.known(pid);
         self.budget.leave_out_of(pid, mapped.left_out);
@@ -396,8 +398,8 @@ impl Libraries {
         })
     }
 
-    /// Returns whether the process has mapped a file with executors of onbeat-flow. If `unprobed` is set, files
-    /// that have probes already do not count.
+    /// Returns whether the process has mapped a file with executors of onbeat-flow. If `unprobed`
+    /// is set, only files without probes count.
     pub fn has_flow(&mut self, pid: u32, unprobed: bool) -> bool {
         self.budget.visit(Some(pid));
         let mapped = self.mapped(pid, files::own_files);
@@ -426,8 +428,8 @@ impl Libraries {
         found
     }
 
-    /// Probes the ROS 2 libraries of a process. If the process keeps running, these files are more
-    /// urgent than all others.
+    /// Probes the ROS 2 libraries of a process. In a process that is not suspended, these files are
+    /// more urgent than its other files.
     pub fn visit_ros(&mut self, kernel: &Kernel, pid: u32) -> Found {
         self.budget.visit(Some(pid));
         let mapped = self.known(pid);

@@ -5,8 +5,8 @@ use crate::names::file_name;
 use onbeat_proc::maps::MappedFile;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The beginnings of library names, and the middleware that each belongs to. onbeat does not record these
-/// middlewares.
+/// The beginnings of the names of middleware libraries, each with the name of its middleware.
+/// onbeat does not record these middlewares.
 const NAMES: &[(&str, &str)] = &[
     ("libagnocast", "agnocast"),
     ("libiceoryx2", "iceoryx2"),
@@ -16,7 +16,6 @@ const NAMES: &[(&str, &str)] = &[
     ("zenoh.abi3", "Zenoh"),
 ];
 
-/// The middleware of ROS 2 that uses Zenoh. onbeat records its items.
 const RMW_ZENOH: &str = "librmw_zenoh";
 
 const PROCESSES_MAX: usize = 4;

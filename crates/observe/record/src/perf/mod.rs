@@ -29,16 +29,16 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-/// The size of a CPU's buffer in bytes, which holds 16,000 switches. By default the kernel allows an ordinary
-/// user this much (`kernel.perf_event_mlock_kb`).
+/// The size of a CPU's buffer in bytes, enough for 16,000 switches. By default, the kernel allows
+/// an ordinary user this much (`kernel.perf_event_mlock_kb`).
 const BUFFER_BYTES: usize = 512 << 10;
-/// The smallest useful size of a buffer in bytes: it holds 250 switches.
+/// The smallest useful size of a CPU's buffer in bytes, enough for 250 switches.
 const BUFFER_BYTES_MIN: usize = 8 << 10;
 /// The number of times that the recorder looks for threads of a command that it does not follow
 /// yet. Two looks are enough, unless the command starts threads all the time.
 const LOOKS: usize = 16;
 
-/// The context switches of all processes that this thread starts while this value lives.
+/// The context switches of all processes that this thread starts while this value exists.
 pub struct Switches {
     cpus: Vec<Cpu>,
     followed: Vec<File>,
@@ -51,8 +51,9 @@ fn rights(pid: u32, set: &str) -> Option<u64> {
     u64::from_str_radix(status.field(set)?, 16).ok()
 }
 
-/// Returns the threads that are neither in `known` nor have inherited events, and adds all `threads` to
-/// `known`. A thread has inherited events if `seen` contains its fork.
+/// Returns the threads that are neither in `known` nor have inherited events, and adds all
+/// `threads` to `known`. A thread has inherited events if `seen` contains the record of its
+/// creation.
 fn without_events(threads: Vec<u32>, seen: &[Seen], known: &mut BTreeSet<u32>) -> Vec<u32> {
     let forks = seen
         .iter()
@@ -158,9 +159,9 @@ impl Switches {
         self.follow(pid)
     }
 
-    /// Opens events for a process without inherited ones, and for all its descendants so far.
+    /// Opens events for a process without inherited events, and for all its present descendants.
     ///
-    /// Later children inherit these events, as the record of a child's fork shows.
+    /// Children that are started later inherit these events, as the record of a child's fork shows.
     fn follow(&mut self, pid: u32) -> io::Result<()> {
         let mut known = BTreeSet::new();
         for _ in 0..LOOKS {

@@ -7,7 +7,8 @@ const COMM: u32 = 3;
 const EXIT: u32 = 4;
 const FORK: u32 = 7;
 const SWITCH: u32 = 14;
-/// Flags in a record's head: a `comm` record comes from an exec; a switch leaves the CPU.
+/// The flag in a record's head that marks a `comm` record as caused by an exec. `SWITCH_OUT` is the
+/// same bit in a record of a context switch.
 const BY_EXEC: u16 = 1 << 13;
 const SWITCH_OUT: u16 = 1 << 13;
 const PREEMPTED: u16 = 1 << 14;

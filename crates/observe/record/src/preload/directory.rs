@@ -16,15 +16,16 @@ const YOUNG: Duration = Duration::from_secs(10);
 /// The users who can open the files of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Only this process's user.
+    /// Only this process's user can open the files.
     Own,
-    /// Only the user with these ids (uid, gid), who becomes the owner of the directory.
+    /// Only the user with these ids (uid, gid) can open the files. This user becomes the owner of
+    /// the directory.
     User(u32, u32),
-    /// All users. Only this process's user can change the directory.
+    /// All users can open the files. Only this process's user can change the directory.
     All,
 }
 
-/// A directory of this process. Dropping this value removes it.
+/// A directory that this process has made. Dropping this value removes the directory.
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
@@ -32,8 +33,9 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Makes a directory below the first of `parents` that allows it, and fills it. Its name begins with `prefix`.
-    /// Removes directories with this prefix whose owners were killed.
+    /// Makes a directory below the first of `parents` in which this is possible, and fills it with
+    /// `fill`. Its name begins with `prefix`. Removes directories with this prefix whose owners
+    /// were killed.
     ///
     /// # Errors
     ///
@@ -79,7 +81,6 @@ impl Directory {
         Err(failed)
     }
 
-    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -99,7 +100,8 @@ fn let_others_read(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes a directory and ignores errors: a directory that stays is visible, and does no harm.
+/// Removes a directory and ignores errors. A directory that cannot be removed is visible to the
+/// user and does no harm.
 fn remove(directory: &Path) {
     let _ = fs::remove_dir_all(directory);
 }
@@ -155,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_of_killed_owners_are_removed_by_the_next_one() {
+    fn directories_of_killed_owners_are_removed_by_the_next_owner() {
         let parent = tempfile::TempDir::new().expect("a directory");
         let old = std::time::SystemTime::now() - 2 * YOUNG;
         let make = |name: &str, modified| {
@@ -179,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn files_for_all_users_can_be_read_by_all_and_changed_by_one() {
+    fn files_for_all_users_can_be_read_by_all_and_changed_only_by_the_owner() {
         let parent = tempfile::TempDir::new().expect("a directory");
         let parents = [parent.path().join("missing"), parent.path().to_owned()];
         let fill = |directory: &Path| {

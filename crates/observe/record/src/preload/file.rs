@@ -108,8 +108,8 @@ impl Ring {
     /// Passes the records up to `written` to `each`, at most `left` of them, and then writes the new position
     /// for the writer.
     ///
-    /// `buffer` keeps its memory between calls. Returns whether all records were passed. After a [`Fault`]
-    /// the ring is not read any more.
+    /// `buffer` is memory that the caller reuses in later calls. Returns whether all records were
+    /// passed. After a [`Fault`] the ring is not read any more.
     pub fn read(
         &mut self,
         place: (&File, usize, u64),
@@ -158,7 +158,8 @@ impl Ring {
     }
 }
 
-/// Passes the records in `bytes` to `each`. Returns the number of bytes passed, and whether they were valid.
+/// Passes the records in `bytes` to `each`, at most `left` of them. Returns the number of bytes
+/// passed, and whether they were valid.
 fn pass(bytes: &[u8], left: &mut usize, each: &mut dyn FnMut(&[u8])) -> (usize, bool) {
     let mut at = 0;
     while at < bytes.len() && *left > 0 {
@@ -175,8 +176,8 @@ fn pass(bytes: &[u8], left: &mut usize, each: &mut dyn FnMut(&[u8])) -> (usize, 
     (at, true)
 }
 
-/// Writes the position up to which a ring was read, for the ring's writer. The position is written twice, so
-/// that the writer recognises a half-written one.
+/// Writes the position up to which a ring was read, for the ring's writer. The position is written
+/// twice, so that the writer recognises a half-written position.
 fn tell(file: &File, index: usize, read: u64) -> io::Result<()> {
     let mut both = [0; 16];
     both[..8].copy_from_slice(&read.to_le_bytes());

@@ -19,7 +19,8 @@ const MESSAGE_MAX: usize = 64;
 const CREDENTIALS_BYTES: usize =
     unsafe { libc::CMSG_SPACE(size_of::<libc::ucred>() as u32) } as usize;
 
-/// A message in which a process says that it has no rings. The kernel provides the sender's id.
+/// A message in which a process reports that it cannot write its records into rings. The kernel
+/// provides the sender's id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Report {
     pub pid: u32,
@@ -27,8 +28,8 @@ pub(super) struct Report {
     pub calls: u64,
 }
 
-/// The socket for messages of processes without rings. Any process in this network namespace can write to the
-/// socket. A false message only adds a sentence to the report.
+/// The socket for messages of processes without rings. Any process in this network namespace can
+/// write to the socket. A false message can only add a sentence to the user's report.
 #[derive(Debug, Clone)]
 pub(super) struct Mailbox(Arc<UnixDatagram>);
 
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_sent_along_are_not_kept() {
+    fn descriptors_that_are_sent_with_a_message_are_closed() {
         let mailbox = Mailbox::open(Path::new(&format!("/x/onbeat-full-{}", std::process::id())));
         let mailbox = mailbox.expect("a socket");
         let name = mailbox.0.local_addr().expect("its name");

@@ -14,7 +14,7 @@ const PRELOAD: &str = "LD_PRELOAD";
 const SANITIZER: &str = "ASAN_OPTIONS";
 const PREFIX: &str = "onbeat-preload-";
 
-/// The options for the rings, in which the preloaded library of each thread stores records.
+/// The options for the rings. The preloaded library stores the records of each thread in a ring.
 #[derive(Debug, Clone)]
 pub struct PlaceOptions {
     /// The size of each thread's ring in bytes: a power of two, from a page to 2^26. A thread that makes
@@ -36,7 +36,8 @@ impl Default for PlaceOptions {
 
 /// The library on disk and the directory of the rings.
 ///
-/// Dropping this value removes both. A program that still writes then keeps its mapping, and does no harm.
+/// Dropping this value removes both. A program that is still running keeps its mappings and can
+/// write to them without harm.
 #[derive(Debug)]
 pub struct Place {
     library: Directory,
@@ -53,8 +54,8 @@ impl Place {
     ///
     /// # Errors
     ///
-    /// Fails if the rings' size is not allowed, if no directory can be written to, or if programs
-    /// can be loaded from none of them.
+    /// Fails if the rings' size is not allowed, if no directory can be written to, or if no
+    /// writable directory allows programs to load libraries from it.
     pub fn create(options: &PlaceOptions) -> io::Result<Place> {
         let bytes = options.ring_bytes;
         if !bytes.is_power_of_two() || !(4096..=1 << 26).contains(&bytes) {
@@ -84,8 +85,8 @@ impl Place {
         })
     }
 
-    /// Returns the environment variables to set for the recorded program. Its children inherit them. `before`
-    /// returns the value that a variable would have otherwise.
+    /// Returns the environment variables to set for the recorded program. The program's children
+    /// inherit them. `before` returns the value that a variable would have otherwise.
     pub fn environment(
         &self,
         before: impl Fn(&str) -> Option<OsString>,
@@ -127,8 +128,8 @@ impl Place {
     }
 }
 
-/// Returns the environment variables with which a program loads a library of ours. `before` returns the
-/// value that a variable would have otherwise.
+/// Returns the environment variables that make a program load `library`. `before` returns the value
+/// that a variable would have otherwise.
 pub(crate) fn preloading(
     library: &Path,
     before: impl Fn(&str) -> Option<OsString>,
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn our_library_comes_after_other_preloaded_libraries() {
+    fn the_recorders_library_comes_after_other_preloaded_libraries() {
         let place = Place::create(&PlaceOptions::default()).expect("a place");
         let of = |others: Option<&str>| {
             let variables = place.environment(|_| others.map(OsString::from));

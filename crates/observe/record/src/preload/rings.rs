@@ -16,8 +16,8 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 const CHECK_EVERY: Duration = Duration::from_millis(500);
-/// The largest number of messages that are read at a time. `REFUSED_MAX` limits the processes without rings
-/// that are kept.
+/// The largest number of messages of processes without rings that the recorder reads at a time.
+/// `REFUSED_MAX` limits how many of these processes it remembers.
 const MESSAGES_AT_ONCE: usize = 64;
 const REFUSED_MAX: usize = 1 << 12;
 
@@ -35,7 +35,7 @@ pub struct Losses {
 pub struct Refused {
     /// The process id, in the PID namespace of the process.
     pub pid: u32,
-    /// The reason, as one line for the user.
+    /// The reason why the records are missing, as one line for the user.
     pub reason: String,
 }
 
@@ -67,7 +67,8 @@ struct ProcessFile {
 }
 
 impl Rings {
-    /// Opens a reader for the rings in `place`. The reader keeps the directory open.
+    /// Opens a reader for the rings in `place`. The reader has the directory open until it is
+    /// dropped.
     ///
     /// # Errors
     ///
@@ -91,8 +92,8 @@ impl Rings {
 
     /// Passes at most `limit` new complete records to `each`. Returns true if more records may wait.
     ///
-    /// The order is ring by ring: in order within each thread, but not between threads. Never blocks. A
-    /// process can make this call expensive only by its own records.
+    /// The records of one thread are in order. The records of different threads are not. Never
+    /// blocks. A process can make this call expensive only by writing many records.
     pub fn poll(&mut self, limit: usize, each: &mut dyn FnMut(&[u8])) -> bool {
         self.find_new();
         self.receive();
@@ -186,8 +187,8 @@ impl Rings {
         }
     }
 
-    /// Opens a file only if it belongs to the user of the recorded programs, because the recorder must not
-    /// write to other users' files.
+    /// Opens a file in the rings' directory, if it belongs to the user of the recorded programs.
+    /// The recorder must not write to files of other users.
     fn open_file(&self, name: &OsStr) -> io::Result<File> {
         let file = self.directory.open_in_place(name)?;
         let meta = Meta::of(&file)?;
@@ -303,7 +304,8 @@ fn without_rings(report: Report) -> String {
     }
 }
 
-/// Decodes the file name `refused.PID.ERROR`. A process that cannot make its file makes a file of this name.
+/// Decodes the file name `refused.PID.ERROR`. A process that cannot make the file for its rings
+/// makes a file with such a name instead.
 fn refusal_in_name(name: &OsStr) -> Option<(u32, String)> {
     let rest = name.to_str()?.strip_prefix("refused.")?;
     let (pid, error) = rest.split_once('.')?;
@@ -384,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_number_gives_its_function() {
+    fn a_probe_number_gives_the_name_of_its_function() {
         assert_eq!(Rings::function(0), None);
         assert_eq!(Rings::function(1), Some("ros_trace_rcl_init"));
         assert_eq!(Rings::function(8), Some("ros_trace_do_rmw_publisher_init"));

@@ -52,16 +52,14 @@ impl Distribution {
 }
 
 /// A library whose functions onbeat probes: of ROS 2, of a middleware, of a DDS or of onbeat-flow.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Library {
-    /// The tracing library of ROS 2, `libtracetools.so`.
     Tracetools,
-    /// The base of ROS 2's client libraries, `librcl.so`.
     Rcl,
     /// A middleware layer: `librmw_fastrtps_cpp.so`, `librmw_cyclonedds_cpp.so`,
     /// `librmw_zenoh_cpp.so` and others.
     Rmw,
-    /// The C++ client library of ROS 2, `librclcpp.so`.
     Rclcpp,
     /// A program or library with onbeat-flow's executors. The section [`FLOW_NOTE`] marks such a file.
     Flow,
@@ -121,18 +119,19 @@ pub struct Probe {
     pub library: Library,
     /// The possible symbols of the function, best first.
     pub symbols: &'static [&'static str],
-    /// The probe goes to all `symbols` that exist. Otherwise it goes to the first one that exists.
+    /// If true, the probe goes to all `symbols` that exist. Otherwise it goes to the first of them
+    /// that exists.
     pub all: bool,
     /// The name of the BPF program at the function's entry.
     pub program: &'static str,
-    /// The name of the BPF program at the function's return. It reads a result that the function writes
-    /// through a pointer.
+    /// The name of the BPF program at the function's return. This program reads a result that the
+    /// function writes through a pointer.
     pub return_program: Option<&'static str>,
     /// The oldest distribution to which this row applies.
     pub since: Distribution,
     /// The first distribution to which this row no longer applies.
     pub until: Option<Distribution>,
-    /// A clause that says what the model lacks without this probe.
+    /// A part of a sentence that says what the model lacks without this probe.
     pub consequence: &'static str,
 }
 
@@ -148,12 +147,12 @@ impl Probe {
 pub struct KernelProbe {
     pub name: &'static str,
     pub program: &'static str,
-    /// A clause that says what the model lacks without this program.
+    /// A part of a sentence that says what the model lacks without this program.
     pub consequence: &'static str,
 }
 
-/// The symbol of a variable in onbeat-flow. The kernel adds to the variable for each probe on onbeat-flow, so
-/// the library knows whether it is recorded.
+/// The symbol of a variable in onbeat-flow. The kernel increases the variable for each probe on
+/// onbeat-flow, so the library can read whether it is recorded.
 pub const FLOW_COUNTER: &str = "onbeat_flow_watched";
 /// The ELF section that marks a file with onbeat-flow's executors.
 pub const FLOW_NOTE: &str = ".note.onbeat";

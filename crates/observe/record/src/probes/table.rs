@@ -9,7 +9,7 @@ const NO_NAMES: &str = "nodes and endpoints that are created during the recordin
 const NO_CALLBACK: &str = "callbacks of this type are missing";
 const NO_EDGE: &str = "edges and chains over this kind of communication are missing";
 const COARSE: &str = "starts and ends of callbacks are inferred from other calls and less exact";
-const MINOR: &str = "the graph is complete, but a detail is missing";
+const MINOR: &str = "a detail about these calls is missing; the graph is complete";
 const NO_TASK: &str = "tasks of onbeat-flow are missing";
 const NO_DUE: &str =
     "release jitter and response times are wrong for timers that are reset or get another period";

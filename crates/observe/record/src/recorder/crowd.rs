@@ -11,7 +11,7 @@ use std::collections::HashMap;
 const MANY: usize = 1 << 16;
 const PROCESSES_MAX: usize = 1024;
 
-/// Counts the records of each process, but only while very many records come at once.
+/// A counter of the records of each process. It counts only while very many records come at once.
 #[derive(Debug, Default)]
 pub struct Crowd {
     all: u64,

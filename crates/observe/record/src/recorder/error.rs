@@ -54,7 +54,7 @@ impl RecordError {
         )
     }
 
-    /// Returns whether this machine or user cannot record at all, whatever the options are.
+    /// Returns whether recording is impossible on this machine or for this user, with any options.
     pub fn is_refusal(&self) -> bool {
         !self.is_usage()
             && matches!(

@@ -36,8 +36,9 @@ struct ClockWatch {
 const CLOCK_MOVED_NS: u64 = 50_000;
 
 impl ClockWatch {
-    /// Returns the time for an event with the new offset, if the offset has changed. Events that are not
-    /// written yet may have time stamps of the new offset, so the event comes before them.
+    /// Returns the time stamp for an event with the new offset of CLOCK_REALTIME, or `None` if the
+    /// offset has not changed. The time stamp lies before that of all events that are not written
+    /// yet, because they may have the new offset.
     fn moved(&mut self, offset_ns: i64) -> Option<u64> {
         let before = self.offset_ns.replace(offset_ns);
         let moved = |before: i64| before.abs_diff(offset_ns) > CLOCK_MOVED_NS;
@@ -70,8 +71,8 @@ impl Log {
         self.output.push(event);
     }
 
-    /// Adds a process of ROS 2, DDS or onbeat-flow that appears for the first time. `found` lists its
-    /// libraries.
+    /// Adds a process of ROS 2, DDS or onbeat-flow to the processes of the manifest. The process
+    /// appears for the first time. `found` lists its libraries.
     pub fn process(
         &mut self,
         (pid, time_ns, late): (u32, u64, bool),
@@ -172,7 +173,8 @@ impl Log {
         });
     }
 
-    /// Returns the progress, without the rate of events. `lost` is the total number of lost events.
+    /// Returns the progress of the recording, without the rate of events. `lost` is the total
+    /// number of lost events.
     pub fn progress(&self, border: &Border, lost: u64) -> Progress {
         let (events, callbacks, nodes) = self.manifest.counts();
         Progress {

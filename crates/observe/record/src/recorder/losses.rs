@@ -12,7 +12,8 @@ pub struct Loss {
 pub struct Losses(Vec<Vec<u64>>);
 
 impl Losses {
-    /// Takes new totals, indexed `[kind][cpu]`, and returns the totals that have grown since the last call.
+    /// Stores the new totals of lost events, indexed `[kind][cpu]`. Returns the totals that have
+    /// grown since the last call.
     pub fn update(&mut self, counts: Vec<Vec<u64>>) -> Vec<Loss> {
         let mut losses = Vec::new();
         for (kind, cpus) in counts.iter().enumerate() {
@@ -43,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_new_losses_are_reported() {
+    fn only_losses_since_the_last_call_are_reported() {
         let mut losses = Losses::default();
         assert_eq!(losses.update(vec![vec![0, 0], vec![0, 3]]).len(), 1);
         let found = losses.update(vec![vec![0, 0], vec![0, 5]]);

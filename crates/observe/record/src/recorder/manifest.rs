@@ -20,8 +20,8 @@ pub struct RunManifest {
     unnamed: BTreeMap<u32, usize>,
 }
 
-/// The largest number of handles and of node names that are kept for one process. Large robots have a few
-/// hundred in total.
+/// The largest number of handles and of node names that the manifest lists for one process. Large
+/// robots have a few hundred in total.
 const OF_PROCESS_MAX: usize = 4096;
 const LISTED_MAX: usize = 1 << 16;
 
@@ -254,8 +254,8 @@ impl RunManifest {
     }
 }
 
-/// Describes the unknown facts about a plain DDS process that ran before the recording. Returns `None` for a
-/// process without DDS.
+/// Describes the facts that onbeat could not recover about a process that uses DDS without ROS 2
+/// and ran before the recording. Returns `None` for a process without DDS.
 fn dds_not_recovered(process: &ProcessInfo) -> Option<String> {
     let who = format!("process {} ({})", process.pid, program(&process.command));
     let sentence = format!(

@@ -36,9 +36,8 @@ const MANIFEST_EVERY: Duration = Duration::from_secs(10);
 const CLOCK_EVERY: Duration = Duration::from_secs(1);
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 
-/// Records until the duration is over, a signal arrives, or the command has ended.
-///
-/// Calls `report` about once a second.
+/// Records until the duration is over, a signal arrives, or the command has ended. Calls `report`
+/// about once a second.
 pub fn record(
     options: &RecordOptions,
     report: impl FnMut(&Progress),
@@ -238,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missed_due_time_is_skipped() {
+    fn an_interval_skips_the_due_times_that_were_missed() {
         let begin = Instant::now();
         let second = Duration::from_secs(1);
         let mut every = Interval::new(begin + second, second);

@@ -69,16 +69,16 @@ impl<F: FnMut(&Progress)> Observer for ProgressOnly<F> {
 }
 
 /// The figures of a recording so far.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Progress {
-    /// The time since the probes were in place.
+    /// The time since all probes were attached.
     pub elapsed: Duration,
     /// The number of ROS 2 processes that the recording has seen so far.
     pub processes: usize,
     /// The number of ROS 2 processes outside of the [`Limits`](crate::Limits), which are not
     /// recorded.
     pub outside: u64,
-    /// The number of ROS 2 nodes in the recorded processes.
     pub nodes: usize,
     /// The number of callbacks that were called at least once, counted by their handles.
     pub callbacks: usize,
@@ -86,7 +86,6 @@ pub struct Progress {
     pub events: u64,
     /// The rate of events since the last report, in events per second.
     pub events_per_s: f64,
-    /// The number of bytes that were written to the trace so far.
     pub bytes: u64,
     /// The number of events that were lost so far. They are missing in the trace.
     pub lost: u64,

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The place of the trace, and its division into files and blocks.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone)]
 pub struct FileOptions {
-    /// The trace directory, which must not exist yet.
+    /// The trace directory. It must not exist yet.
     pub output: PathBuf,
     /// The size in bytes above which a new segment file begins.
     pub segment_bytes: u64,
@@ -20,8 +21,8 @@ pub struct FileOptions {
     pub max_segments: Option<usize>,
     /// The longest time that a block covers. A killed recorder loses no more than this time.
     pub flush_every: Duration,
-    /// Under sudo, the trace belongs to root instead of the user. This is for a trace that the caller deletes
-    /// itself.
+    /// Whether the trace belongs to root under sudo, instead of the user. This is for a trace that
+    /// the caller deletes itself.
     pub is_private: bool,
 }
 
@@ -43,7 +44,8 @@ impl Default for FileOptions {
 #[derive(Debug, Clone)]
 pub struct RecordOptions {
     pub files: FileOptions,
-    /// The mode that this run shows, such as `highway`, as the user named it. Empty without a mode.
+    /// The name of the mode that this run shows, such as `highway`. Empty if the user named no
+    /// mode.
     pub mode: String,
     /// The mechanism that records calls of ROS 2: BPF programs or the preloaded library.
     pub way: Way,
@@ -82,9 +84,9 @@ impl RecordOptions {
 }
 
 /// The mechanism by which the recorder observes calls of ROS 2.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Way {
-    /// BPF programs in the kernel.
     #[default]
     Bpf,
     /// A library that the command's processes load. It needs no privileges.
@@ -132,7 +134,8 @@ impl Target {
     }
 }
 
-/// The default size of the ring buffer in bytes. It holds the events of half a minute on a busy system.
+/// The default size of the ring buffer in bytes. This is enough for the events of half a minute on
+/// a busy system.
 pub const DEFAULT_BUFFER_BYTES: u32 = 16 << 20;
 
 impl Default for RecordOptions {

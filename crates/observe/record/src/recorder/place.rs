@@ -13,7 +13,7 @@ use onbeat_trace::writer::TraceCreateError;
 use std::path::Path;
 
 pub struct Place {
-    /// The empty trace directory. New files in it belong to the directory's owner.
+    /// The trace directory, which is empty at first. New files in it get the directory's owner.
     pub directory: Directory,
     pub shared: Option<SharedDirectory>,
     pub note: Option<String>,
@@ -42,8 +42,9 @@ impl Place {
         }
     }
 
-    /// Makes a directory with the rights of the user behind sudo. Where that user may not write, root makes
-    /// and keeps the directory, if nobody else can change the path.
+    /// Makes a directory with the rights of the user behind sudo. If that user may not write there,
+    /// root makes the directory and remains its owner, as long as no other user can change the
+    /// path.
     fn of_user(path: &Path, user: &User) -> Result<Place, RecordError> {
         let made = user
             .act(|| Directory::make_as(path, user.uid))
@@ -98,8 +99,8 @@ fn refused(path: &Path, error: MakeError) -> RecordError {
     RecordError::Create(TraceCreateError::refused(path, error))
 }
 
-/// A directory of the user behind sudo. While this value lives, the directory's group is root's, so the
-/// recorder can write there without the right to write everywhere.
+/// A directory of the user behind sudo. While this value exists, root's group is the group of the
+/// directory. The recorder can then write there without the right to write everywhere.
 pub struct SharedDirectory {
     directory: Directory,
     before: Meta,

@@ -26,8 +26,8 @@ use onbeat_trace::{Event, EventKind};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// The times after which a process is visited again. A process that runs while its new dynamic linker is
-/// probed may load ROS 2 unnoticed.
+/// The times after which a process is visited again. A process may load ROS 2 unnoticed if it runs
+/// while onbeat probes its dynamic linker for the first time.
 const VISIT_AGAIN: [Duration; 3] = [
     Duration::from_millis(50),
     Duration::from_millis(500),
@@ -180,8 +180,8 @@ impl Recording {
         }
     }
 
-    /// Returns whether a process is within the user's limits. A process outside is not recorded,
-    /// and is counted if it uses ROS 2.
+    /// Returns whether a process is within the user's limits. A process outside of the limits is
+    /// not recorded. It is counted if it uses ROS 2.
     fn is_inside(&mut self, pid: u32, uses_ros: bool) -> bool {
         let libraries = &mut self.libraries;
         let counts = || uses_ros || libraries.is_traceable(pid, false);
@@ -297,8 +297,8 @@ impl Recording {
         self.log.event(event);
     }
 
-    /// Finds the rmw handle of a publisher that publishes within its process. Otherwise the handle would stay
-    /// unknown if no other process takes the topic.
+    /// Finds the rmw handle of a publisher that publishes within its process. This handle is
+    /// otherwise unknown unless another process takes the topic.
     fn late_publisher(&mut self, event: &Event, publisher: u64) {
         if !self.late.is_new_publisher(event.pid, publisher) {
             return;
@@ -379,7 +379,8 @@ impl Recording {
         }
     }
 
-    /// Probes the listener function of a plain DDS process, which may be suspended until then.
+    /// Probes the listener function of a process that uses DDS without ROS 2. The process may be
+    /// suspended until then.
     fn listener(&mut self, pid: u32, (function, fast): (u64, bool), stopped: bool) {
         if stopped || self.is_inside(pid, true) {
             let libraries = &mut self.libraries;
@@ -436,8 +437,8 @@ impl Recording {
     }
 }
 
-/// Returns whether an event creates a plain DDS endpoint with an unknown topic. Without topics, nothing shows
-/// which endpoints are connected.
+/// Returns whether an event creates an endpoint with an unknown topic in a process that uses DDS
+/// without ROS 2. Without topics, the recording does not show which endpoints are connected.
 fn is_unnamed(event: &EventKind) -> bool {
     match event {
         EventKind::PublisherInit { node, topic, .. }

@@ -16,8 +16,8 @@ pub trait Session: Sized {
         library: Option<&CommandLibrary>,
     ) -> Result<RecordedCommand, CommandStartError>;
 
-    /// Gives up every privilege that is not needed any more, unless the caller keeps the privileges.
-    /// `needs_start` says that a command is still to be started.
+    /// Gives up every privilege that the recorder no longer needs, unless the caller asked to keep
+    /// the privileges. `needs_start` says that a command is still to be started.
     fn drop_privileges(&self, needs_start: bool);
 
     /// Waits for records up to `timeout`, handles them, and writes the complete events. If more records wait,
@@ -36,8 +36,9 @@ pub trait Session: Sized {
 
     fn described(&mut self) -> Described;
 
-    /// Stops suspending processes of the command. The caller must resume suspended processes now, and again
-    /// after the BPF programs are detached, because a program may still be suspending one.
+    /// Stops suspending processes of the command. The caller must resume suspended processes now
+    /// and again after the BPF programs are detached, because a BPF program may be suspending a
+    /// process at this moment.
     fn stop_suspending(&self);
 
     fn finish(

@@ -14,7 +14,7 @@ pub struct Table {
     pub records: Vec<Record>,
 }
 
-/// An enum of `onbeat_trace`, with the numbers that stand for its values in records.
+/// An enum of `onbeat_trace`, with the numbers of its values in records.
 #[derive(Debug)]
 pub struct Enum {
     pub name: String,
@@ -26,7 +26,7 @@ pub struct Enum {
 pub struct Record {
     pub name: String,
     pub number: u64,
-    /// The event that the record is decoded to, or `None` for a message to the recorder.
+    /// The event to which onbeat decodes the record, or `None` for a message to the recorder.
     pub event: Option<String>,
     pub fields: Vec<Field>,
     pub size: usize,
@@ -122,8 +122,8 @@ impl Table {
         Ok(record)
     }
 
-    /// Places a record's fields, small ones first. The small fields fill the two bytes behind the head, so that
-    /// no gaps arise.
+    /// Places the fields of a record, small ones first. Small fields fill the two bytes behind the
+    /// head, so that no gaps arise.
     fn place(&self, record: &mut Record) -> Result<(), String> {
         let alignment = |f: &Field| self.size_and_alignment(&f.ty).map_or(0, |(_, a)| a);
         // Texts need no alignment, so they follow the numbers.
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_the_wrong_line_and_the_reason() {
+    fn an_error_in_records_table_names_the_line_and_the_reason() {
         for (records, line, reason) in [
             ("event a = 9 {}", 6, "not between 1 and KIND_COUNT"),
             (

@@ -111,8 +111,8 @@ struct Witness {
     since_ns: Option<u64>,
     called_ns: HashMap<i64, u64>,
     taken: Option<i64>,
-    /// The number of items on /a, /b and /c since the root was added. The last number counts items on /d
-    /// whose execution's input was stored.
+    /// The number of items on /a, /b, /c and /d since the root was added. Items on /d count only if
+    /// their execution's input was stored.
     items: [usize; 4],
     unknown: usize,
 }

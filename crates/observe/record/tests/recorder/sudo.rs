@@ -126,7 +126,8 @@ fn is_trace_of(trace: &Path, uid: u32) {
     assert_eq!(mode & 0o022, 0, "nobody else may write there: {mode:o}");
 }
 
-/// sudo gives a program another environment, root's rights, and the user's ids in variables.
+/// The test imitates sudo, which gives a program another environment, root's rights, and the user's
+/// ids in variables.
 fn under_sudo_the_trace_and_the_command_are_the_users(harness: &Harness) {
     let Some(scene) = Scene::set(harness, "sudo") else {
         return;

@@ -15,8 +15,8 @@ pub const TESTS: &[Test] = tests![
 /// A script that publishes ten times a second. A thread holds two mutexes for 50 ms at a time, and
 /// each callback needs one of them: the first, or the second with a timeout.
 ///
-/// It prints `locks FIRST SECOND HOLDER`, and in every fifth callback `threads NOW TID ...` with all
-/// its threads.
+/// The script prints `locks FIRST SECOND HOLDER`, and in every fifth callback `threads NOW TID ...`
+/// with all its threads.
 const LOCKER: &str = "
 import ctypes, os, threading, time, rclpy
 from rclpy.node import Node
@@ -111,7 +111,8 @@ impl Locker {
     }
 }
 
-/// Records the script. With `late`, the script starts before the recorder, otherwise while it records.
+/// Runs and records the script [`LOCKER`]. With `late`, the script starts before the recorder,
+/// otherwise while it records.
 fn recorded(
     harness: &Harness,
     trace: &str,

@@ -99,7 +99,7 @@ fn check_drive(model: &Model) {
         (chain.modes["road"].executions, chain.modes["road"].crossed),
         (2, 0)
     );
-    let crossed = "One execution of one chain began in one mode and ended in another: each counts where it began.";
+    let crossed = "One execution of one chain began in one mode and ended in another: each counts in the mode where it began.";
     assert!(
         model.coverage.iter().any(|s| s == crossed),
         "{:?}",

@@ -27,16 +27,17 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The time without a judgement after which the statuses are old.
+/// The time without a judgement of the requirements after which their published statuses are marked
+/// as old.
 const STALE_AFTER: Duration = Duration::from_secs(3);
 
-/// The greatest number of messages without an answer of a publisher that runs.
+/// The number of messages without an answer from which on the publisher no longer counts as
+/// running.
 const UNANSWERED_MAX: u32 = 8;
 
-/// The time between two offers of a process to the publisher, ns.
+/// The time between two processes that the monitor offers to the publisher, in ns.
 const OFFER_NS: u64 = 500_000_000;
 
-/// The greatest size of the publisher's configuration, in bytes.
 const CONFIG_MAX: u64 = 1 << 20;
 
 /// The capabilities of the thread that starts the publisher: to read the environment of the watched process,
@@ -61,20 +62,20 @@ struct Board {
 pub struct Diagnosis {
     board: Arc<Mutex<Board>>,
     post: Arc<Post>,
-    /// Dropping the thread sends a last message.
+    /// The thread that publishes diagnostics. Dropping it sends a last message.
     thread: Option<Diagnostics>,
     machine: String,
-    /// The evidence of each incident that goes on, by incident number.
+    /// The places and causes of the saved incidents that still go on, by incident number.
     evidence: BTreeMap<u64, Evidence>,
     offered_ns: u64,
     reported: Standing,
 }
 
 impl Diagnosis {
-    /// Starts the thread. Must be called while this thread has the rights of recording.
+    /// Starts the thread that publishes diagnostics. Must be called while the calling thread still
+    /// has the rights of recording.
     ///
     /// # Errors
-    ///
     /// Returns the system's error if it cannot start a thread.
     pub fn begin() -> io::Result<Diagnosis> {
         let board = Arc::new(Mutex::new(Board::default()));
@@ -121,13 +122,14 @@ impl Diagnosis {
         }
     }
 
-    /// Takes note of where an incident was saved, and of its first cause.
+    /// Stores where an incident was saved, and its first cause, for the statuses of the violated
+    /// requirements.
     pub fn saved(&mut self, number: u64, evidence: Evidence) {
         self.evidence.insert(number, evidence);
     }
 
-    /// Replaces the statuses. If one has changed its level, a message is sent at once. `summary` says how
-    /// many requirements hold.
+    /// Replaces the statuses of the requirements. If the level of a status has changed, a message
+    /// is sent at once. `summary` says how many requirements hold.
     pub fn update<'a>(
         &mut self,
         findings: &[Finding],
@@ -146,7 +148,8 @@ impl Diagnosis {
         }
     }
 
-    /// Returns lines about the publisher: when it begins, and why it does not.
+    /// Returns lines for the journal about the publisher: when it begins to publish, and why it
+    /// does not publish.
     pub fn news(&mut self) -> Vec<(Level, String)> {
         let notes = self.post.take_notes();
         let mut lines: Vec<_> = notes.into_iter().map(|n| (Level::Warning, n)).collect();
@@ -179,7 +182,7 @@ impl Diagnosis {
         lines
     }
 
-    /// Publishes that nothing is judged any more.
+    /// Publishes that the monitor no longer judges the requirements, and ends the publisher.
     pub fn end(&mut self) {
         lock(&self.board).has_ended = true;
         self.thread = None;
@@ -197,8 +200,9 @@ fn lock(board: &Mutex<Board>) -> MutexGuard<'_, Board> {
     board.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps the rights of this thread that start the publisher. Without root's id, the publisher runs only
-/// beside processes of the same user, and needs none.
+/// Keeps only those rights of this thread that are needed to start the publisher. If onbeat does
+/// not run as root, the publisher runs only beside processes of the same user, so no right is
+/// needed.
 fn take_rights() {
     onbeat_rights::raise();
     let is_root = onbeat_rights::is_root();
@@ -223,7 +227,10 @@ impl Source for OfBoard {
         let age = board.judged.map_or(Duration::ZERO, |at| at.elapsed());
         let old = match (board.has_ended, age >= STALE_AFTER) {
             (true, _) => Some("onbeat monitor has ended".into()),
-            (false, true) => Some(format!("nothing was judged for {} s", age.as_secs())),
+            (false, true) => Some(format!(
+                "the requirements were not judged for {} s",
+                age.as_secs()
+            )),
             (false, false) => None,
         };
         let mut page = board.pages.next();
@@ -252,7 +259,8 @@ impl Source for OfBoard {
     }
 }
 
-/// Runs the publisher, which gets its configuration on its standard input.
+/// Runs the publisher of diagnostics in this process. It reads its configuration from standard
+/// input.
 pub fn publish() -> Result<(), CliError> {
     let mut text = String::new();
     let read = io::stdin().take(CONFIG_MAX).read_to_string(&mut text);

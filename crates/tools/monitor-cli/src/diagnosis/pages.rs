@@ -5,28 +5,28 @@ use onbeat_ros::diagnostics::{fitting, DiagnosticStatus};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The time in which each status is published once.
+/// The time within which each status is published once.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// The shortest time from one message to the next. With more statuses, a round takes longer.
+/// The shortest time from one message of diagnostics to the next. If there are more statuses than
+/// fit into [`ROUND`] at this rate, a round takes longer.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
-/// The statuses that are looked at for one message. More never fit.
+/// The number of statuses that are considered for one message. A message never has room for more.
 const LOOKED_AT: usize = 64;
 
 #[derive(Debug, Default)]
 pub struct Pages {
     statuses: Vec<DiagnosticStatus>,
-    /// The statuses that have changed their level since they were published last.
+    /// The indices of the statuses whose level has changed since they were last published.
     changed: VecDeque<usize>,
-    /// The next status of the round.
+    /// The index of the status that follows next in the round over all statuses.
     next: usize,
-    /// The number of statuses that the latest message had.
     latest: usize,
 }
 
 impl Pages {
-    /// Replaces the statuses. Returns whether one of them has another level than before, or is new.
+    /// Replaces the statuses. Returns whether a status is new or its level has changed.
     pub fn set(&mut self, statuses: Vec<DiagnosticStatus>) -> bool {
         let is_same = |at: usize, new: &DiagnosticStatus| {
             let old = self.statuses.get(at);
@@ -47,8 +47,8 @@ impl Pages {
         !changed.is_empty()
     }
 
-    /// Returns the statuses of the next message: first those that have changed, then the next ones of the
-    /// round.
+    /// Returns the statuses of the next message: first those whose level has changed, then the next
+    /// ones of the round over all statuses.
     pub fn next(&mut self) -> Vec<DiagnosticStatus> {
         let count = self.statuses.len();
         let begin = self.next.min(count);

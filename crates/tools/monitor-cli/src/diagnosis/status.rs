@@ -14,17 +14,16 @@ use onbeat_document::text::duration;
 use onbeat_ros::diagnostics::{DiagnosticStatus, Level};
 use std::collections::BTreeMap;
 
-/// The place and the cause of a saved incident.
 #[derive(Debug, Clone)]
 pub struct Evidence {
     pub directory: String,
-    /// The first cause, as a sentence with names from the observed system.
+    /// The first cause of the incident, as a sentence with names from the observed system.
     pub cause: Option<String>,
 }
 
 const MONITOR: &str = "onbeat: monitor";
 
-/// Returns the statuses, that of the monitor first.
+/// Returns the diagnostic statuses to publish. The status of the monitor itself comes first.
 pub fn all(
     findings: &[Finding],
     open: &BTreeMap<u64, &Incident>,
@@ -128,7 +127,8 @@ fn values(
     values
 }
 
-/// Returns the last status of a monitor that ends unexpectedly.
+/// Returns the last status of the monitor, which the publisher sends if the monitor ends
+/// unexpectedly.
 pub fn will(machine: &str) -> DiagnosticStatus {
     DiagnosticStatus {
         level: Level::Error,
@@ -140,7 +140,7 @@ pub fn will(machine: &str) -> DiagnosticStatus {
     }
 }
 
-/// Marks a status as old. Its figures stay.
+/// Marks a status as old (`Stale`) and gives `why` as its message. Its figures stay the same.
 pub fn set_old(status: &mut DiagnosticStatus, why: &str) {
     status.level = Level::Stale;
     status.message = why.into();

@@ -9,14 +9,14 @@ const PATH: &str = "/v1/metrics";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    /// A name or an address. An IPv6 address has no brackets.
+    /// The host name or IP address of the collector. An IPv6 address has no brackets.
     pub host: String,
     pub port: u16,
     pub path: String,
 }
 
 impl Endpoint {
-    /// Returns the host and the port as in a URL.
+    /// Returns the host and the port in the form that a URL has.
     pub fn authority(&self) -> String {
         match self.host.contains(':') {
             true => format!("[{}]:{}", self.host, self.port),

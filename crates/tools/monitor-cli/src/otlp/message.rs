@@ -3,7 +3,7 @@
 use crate::metrics::{Family, Kind, Series, Summary, Value};
 use serde_json::{json, Value as Json};
 
-/// Figures count from the start on: `AGGREGATION_TEMPORALITY_CUMULATIVE`.
+/// OTLP's number for figures that count from the start on (`AGGREGATION_TEMPORALITY_CUMULATIVE`).
 const CUMULATIVE: u32 = 2;
 
 pub struct Resource {
@@ -90,7 +90,7 @@ fn point(series: &Series, times: Times) -> Json {
     point
 }
 
-/// Returns the quantiles. Without values in the window, there are none.
+/// Returns the quantiles of a summary as OTLP values. The list is empty if the window has no times.
 fn quantiles(summary: &Summary) -> Vec<Json> {
     let known = summary
         .quantiles
@@ -101,7 +101,8 @@ fn quantiles(summary: &Summary) -> Vec<Json> {
     known.map(one).collect()
 }
 
-/// JSON has no number for these values, so protobuf writes them as text.
+/// Returns a figure as JSON. NaN and infinite values become text, as protobuf requires, because
+/// JSON has no number for them.
 fn number(value: f64) -> Json {
     match value {
         _ if value.is_nan() => "NaN".into(),

@@ -28,13 +28,14 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The time in which the collector must have taken a message.
+/// The time within which the collector must accept a message.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The difference between the clocks from which on the clock counts as set.
+/// The change of CLOCK_REALTIME against CLOCK_MONOTONIC, in ns, from which on the clock counts as
+/// set.
 const STEP_NS: u64 = 60_000_000_000;
 
-/// The longest pause for which a collector can ask.
+/// The longest pause between messages that a collector can request.
 const PAUSE_MAX: Duration = Duration::from_secs(300);
 
 #[derive(Default)]
@@ -52,23 +53,23 @@ struct Mailbox {
 pub struct Otlp {
     name: String,
     resource: Resource,
-    /// The difference between CLOCK_REALTIME and CLOCK_MONOTONIC, for a recorded trace.
+    /// The offset of CLOCK_REALTIME from CLOCK_MONOTONIC in ns if the monitor judges a recorded
+    /// trace, otherwise `None`.
     recorded_offset_ns: Option<i128>,
-    /// The time of the first event, in ns since 1970.
+    /// The time of the first event, in ns since 1970. `None` before the first message.
     start_ns: Option<u64>,
     mailbox: Arc<Mailbox>,
     results: Receiver<Result<(), Failure>>,
     thread: Option<JoinHandle<()>>,
     counts: Exports,
-    /// The number of failures since the collector last took a message.
+    /// The number of failed messages since the collector last accepted one.
     failures: u64,
 }
 
 impl Otlp {
-    /// Starts the thread. `host` is the name of the observed machine.
+    /// Starts the thread that sends metrics. `host` is the name of the observed machine.
     ///
     /// # Errors
-    ///
     /// Returns the system's error if it cannot start a thread.
     pub fn begin(
         endpoint: Endpoint,
@@ -98,8 +99,8 @@ impl Otlp {
         })
     }
 
-    /// Orders that metrics are sent, and returns at once. `now_ns` is the time of the latest event, and
-    /// `elapsed_ns` the time since the first one.
+    /// Gives the metrics to the sending thread and returns at once. `now_ns` is the time of the
+    /// latest event. `elapsed_ns` is the time from the first event to the latest.
     pub fn send(&mut self, families: &[Family], now_ns: u64, elapsed_ns: u64) {
         let now_ns = match self.recorded_offset_ns {
             Some(offset_ns) => u64::try_from(i128::from(now_ns) + offset_ns).unwrap_or(0),
@@ -115,8 +116,8 @@ impl Otlp {
         self.mailbox.changed.notify_one();
     }
 
-    /// Takes note of what the collector answered. Returns a line if the collector fails for the first
-    /// time, and if it takes messages again.
+    /// Handles the collector's answers to earlier messages. Returns a line for the journal when the
+    /// collector fails for the first time, and when it accepts messages again.
     pub fn news(&mut self) -> Vec<(Level, String)> {
         let mut lines = Vec::new();
         for result in self.results.try_iter() {
@@ -152,7 +153,7 @@ impl Otlp {
         self.counts
     }
 
-    /// Waits until the waiting message is sent, but not for long.
+    /// Waits until the last message is sent, but at most one second longer than [`PATIENCE`].
     pub fn end(&mut self) {
         self.mailbox.lock().is_last = true;
         self.mailbox.changed.notify_one();
@@ -176,8 +177,8 @@ impl Mailbox {
         self.mail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a message, and at least for `pause`. The last message does not wait for the pause. Returns
-    /// `None` at the end.
+    /// Waits until there is a message and `pause` is over. Does not wait for the pause before the
+    /// last message. Returns `None` if no message will follow.
     fn take(&self, pause: Duration) -> Option<Vec<u8>> {
         let until = Instant::now() + pause;
         let mut mail = self.lock();
@@ -218,7 +219,8 @@ fn send_all(endpoint: &Endpoint, mailbox: &Mailbox, report: &Sender<Result<(), F
     }
 }
 
-/// Returns the times of the next message. `start_ns` is the start in the message before.
+/// Returns the times of the next message's figures. `start_ns` is the start that the previous
+/// message had.
 fn times(start_ns: Option<u64>, now_ns: u64, elapsed_ns: u64) -> Times {
     let begin_ns = now_ns.saturating_sub(elapsed_ns);
     // After a step of the clock, counters begin at another time.
@@ -252,7 +254,8 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::TcpListener;
 
-    /// Returns once the monitor has taken note of the wanted number of answers.
+    /// Waits until the numbers of answers in [`Otlp::counts`] satisfy `is_enough`. Returns the
+    /// lines of the journal.
     fn news_until(otlp: &mut Otlp, is_enough: impl Fn(Exports) -> bool) -> Vec<String> {
         let mut lines = Vec::new();
         let until = Instant::now() + Duration::from_secs(60);

@@ -6,16 +6,16 @@ use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-/// The greatest size of an answer, in bytes. The rest is not read.
+/// The largest part of a collector's answer that is read, in bytes.
 const ANSWER_MAX: usize = 64 << 10;
 
-/// The greatest length of a collector's own words in a line of the journal, in characters.
+/// The greatest length of a collector's error text in a line of the journal, in characters.
 const WORDS_MAX: usize = 200;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     pub why: String,
-    /// The pause for which the collector asks.
+    /// The pause that the collector requested before the next message, if it requested one.
     pub retry_after: Option<Duration>,
 }
 
@@ -64,7 +64,7 @@ pub fn post(endpoint: &Endpoint, body: &[u8], patience: Duration) -> Result<(), 
 
 fn said(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => "it took too long".into(),
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => "the collector was too slow".into(),
         _ => error.to_string(),
     }
 }
@@ -114,7 +114,8 @@ fn receive(stream: &mut TcpStream, deadline: &Deadline) -> io::Result<Result<(),
     }
 }
 
-/// Judges an answer. Returns `None` if more bytes are needed. With `is_whole`, no bytes follow.
+/// Judges a collector's HTTP answer. Returns `None` if the answer is not complete yet. With
+/// `is_whole`, the connection is closed, so `answer` has all bytes.
 fn judge(answer: &[u8], is_whole: bool) -> Option<Result<(), Failure>> {
     let nonsense = || Some(Err(Failure::new("the answer is not HTTP")));
     let Some(end) = answer.windows(4).position(|w| w == b"\r\n\r\n") else {
@@ -157,7 +158,8 @@ fn judge(answer: &[u8], is_whole: bool) -> Option<Result<(), Failure>> {
     Some(taken(&body))
 }
 
-/// Joins the chunks of a body. Returns `None` if the last chunk is missing or a length is wrong.
+/// Joins the chunks of an HTTP body in chunked encoding. Returns `None` if the last chunk is
+/// missing or a length is wrong.
 fn unchunked(mut bytes: &[u8]) -> Option<Vec<u8>> {
     let mut body = Vec::new();
     loop {
@@ -190,13 +192,14 @@ fn refused(code: u16, retry_after: Option<&str>) -> Failure {
     }
 }
 
-/// Judges the body of an answer that reports success.
+/// Judges the body of an answer whose HTTP status is success. The collector may still have rejected
+/// some figures.
 fn taken(body: &[u8]) -> Result<(), Failure> {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Ok(());
     }
     let Ok(serde_json::Value::Object(answer)) = serde_json::from_slice(body) else {
-        return Err(Failure::new("its answer is not one of OTLP"));
+        return Err(Failure::new("its answer does not follow OTLP"));
     };
     let partial = answer.get("partialSuccess");
     let rejected = partial.and_then(|p| p.get("rejectedDataPoints"));
@@ -224,7 +227,8 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_millis(300);
 
-    /// Sends a message to a collector that gives this answer, and then keeps the connection open.
+    /// Sends a message to a collector that gives the answer `answer`, and then keeps the connection
+    /// open.
     fn posted(answer: &'static [u8], body: &[u8]) -> Result<(), Failure> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
@@ -240,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_take_the_message_are_a_success() {
+    fn answers_that_accept_the_message_are_a_success() {
         for answer in [
             &b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"[..],
             b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nConnection: keep-alive\r\n\r\n",
@@ -254,14 +258,14 @@ mod tests {
     }
 
     #[test]
-    fn every_other_answer_is_a_failure_that_says_why() {
+    fn every_answer_that_does_not_accept_the_message_is_a_failure_with_a_reason() {
         for (answer, why) in [
-            (&b""[..], "no answer: it took too long"),
+            (&b""[..], "no answer: the collector was too slow"),
             (b"SSH-2.0-x\r\n", "the answer is not HTTP"),
             (b"HTTP/1.1 2OO OK\r\n\r\n", "the answer is not HTTP"),
-            (b"HTTP/1.1 200 OK\r\nContent-Le", "no answer: it took too long"),
-            (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{}", "no answer: it took too long"),
-            (b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>", "its answer is not one of OTLP"),
+            (b"HTTP/1.1 200 OK\r\nContent-Le", "no answer: the collector was too slow"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{}", "no answer: the collector was too slow"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>", "its answer does not follow OTLP"),
             (b"HTTP/1.1 302 Found\r\nLocation: /\r\n\r\n", "it answers 302, a redirection. Name the collector's own address"),
             (b"HTTP/1.1 404 x\r\n\r\n", "it answers 404. Add the path, which often is /v1/metrics"),
             (b"HTTP/1.1 500 x\r\nRetry-After: 9\r\n\r\n", "it answers 500"),
@@ -282,7 +286,10 @@ mod tests {
             .unwrap();
         let much = vec![b' '; 32 << 20];
         let failure = post(&endpoint, &much, PATIENCE).unwrap_err();
-        assert_eq!(failure, Failure::new("cannot send: it took too long"));
+        assert_eq!(
+            failure,
+            Failure::new("cannot send: the collector was too slow")
+        );
         drop(listener);
         let failure = post(&endpoint, b"{}", PATIENCE).unwrap_err();
         assert!(failure.why.starts_with("no connection: "), "{failure:?}");

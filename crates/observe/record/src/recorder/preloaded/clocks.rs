@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-/// The measuring error of a clock reading, in ns. If less CPU time than this is missing, it is carried over to
+/// The measuring error of a reading of a CPU clock, in ns. A smaller time off the CPU is added to
 /// the next reading.
 const MIN_NS: u64 = 10_000;
 const PAUSES: usize = 32;
@@ -109,7 +109,8 @@ impl Reading {
         }
     }
 
-    /// Places `off_ns` of time off the CPU at the ends of the longest pauses.
+    /// Places `off_ns` of time off the CPU into the longest pauses between the thread's calls, each
+    /// time at the end of a pause.
     fn place_off_times(&mut self, mut off_ns: u64) -> Vec<Off> {
         self.pauses.sort_by_key(|p| std::cmp::Reverse(length(*p)));
         let mut off = Vec::new();

@@ -55,7 +55,8 @@ impl CpuTimes {
     }
 }
 
-/// The items that are not complete yet, and the threads whose scheduler events are recorded.
+/// The events and records that wait for earlier ones, and the threads whose scheduler events are
+/// recorded.
 pub struct Merge {
     pending: Vec<Item>,
     processes: HashSet<u32>,

@@ -29,8 +29,8 @@ impl Unloaded {
         self.undecided.remove(&pid);
     }
 
-    /// Checks `command` and its descendants. A process without the library at two checks counts as one that
-    /// never loads it.
+    /// Checks `command` and its descendants. A process that lacks the library at two checks counts
+    /// as a process that never loads it.
     pub fn check_tree(&mut self, command: u32) {
         for pid in onbeat_proc::tree(command) {
             if self.loaded.contains(&pid) || self.without_library.contains_key(&pid) {
@@ -56,8 +56,8 @@ impl Unloaded {
         }
     }
 
-    /// Returns whether a process has mapped the library. If onbeat may not look at a process, the process has
-    /// more rights than onbeat and counts as one without the library.
+    /// Returns whether a process has mapped the library. A process that onbeat may not inspect has
+    /// more rights than onbeat, and counts as a process without the library.
     fn has_library(&self, pid: u32) -> bool {
         let mapped = onbeat_proc::maps::mapped_paths(pid);
         mapped.is_ok_and(|m| m.files.iter().any(|p| p.to_str() == Some(&self.library)))

@@ -43,8 +43,8 @@ pub const NODE_OPTIONS_ROSOUT: usize = 56;
 pub struct WaitSet {
     pub subscriptions: *mut *const Handle,
     pub subscriptions_len: usize,
-    /// The rest of rcl's wait set: guard conditions, timers, clients, services and events (pointer
-    /// and length each), and rcl's own data.
+    /// The other fields of rcl's wait set: guard conditions, timers, clients, services and events
+    /// (pointer and length each), and rcl's own data.
     pub rest: [*mut c_void; 11],
     pub spare: [*mut c_void; 4],
 }
@@ -55,7 +55,7 @@ pub struct WaitSet {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Time {
     pub sec: u64,
-    /// The rest of the duration in ns, below 10^9.
+    /// The part of the duration below one second, in ns.
     pub nsec: u64,
 }
 

@@ -6,8 +6,9 @@ use onbeat_live::LateSeen;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 
-/// The time without a violation after which a subject has recovered, in ns. Because of this time, a
-/// figure close to its limit does not begin a new incident again and again.
+/// The time without a violation after which a subject (a chain, callback, topic or CPU) has
+/// recovered, in ns. Because of this time, a figure close to its limit does not begin a new
+/// incident again and again.
 const QUIET_NS: u64 = 10_000_000_000;
 
 /// The greatest number of violations, and of late executions, that are stored in an incident. All

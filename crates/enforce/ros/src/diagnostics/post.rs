@@ -15,7 +15,7 @@ pub enum Standing {
     Coming,
     /// Diagnostics are published.
     Ready,
-    /// The ROS 2 of the application has no diagnostic_msgs.
+    /// The application's installation of ROS 2 lacks the package diagnostic_msgs.
     NoPackage,
     /// The first publisher of diagnostics has ended. The text is the reason.
     Failed(String),

@@ -5,7 +5,7 @@ use crate::Live;
 use onbeat_synth::{Forgotten, KeptCounts};
 use rustc_hash::FxHashSet;
 
-/// The time in ns from one search for ended nodes to the next.
+/// The time in ns between two searches for nodes that have ended.
 const SEARCH_NS: u64 = 60 * SECOND_NS;
 
 /// The maximum number of ids of left-out processes that are stored until the caller takes them.

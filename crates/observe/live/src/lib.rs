@@ -140,7 +140,7 @@ pub struct Live {
     starts: Kept<u32, u64>,
     paths: Kept<PathNumber, Path>,
     edges: Kept<EdgeNumbers, Windows<EdgeTally>>,
-    /// The number of publications by topic.
+    /// The number of publications on each topic, by the topic's number.
     published: Kept<u32, Windows<u64>>,
     /// The figures of threads and CPUs. `None` if the options exclude them.
     machine: Option<Machine>,

@@ -109,7 +109,6 @@ impl Machine {
         }
     }
 
-    /// Counts the CPU time of the threads that still run at `now_ns`.
     pub(crate) fn count_running(&mut self, now_ns: u64) {
         let mut ran = Vec::new();
         for thread in self.threads.values_mut() {

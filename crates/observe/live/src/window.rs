@@ -102,7 +102,6 @@ pub struct Windows<T> {
     total: T,
     seconds: Ring<T>,
     tens: Ring<T>,
-    /// The earliest time for which a value was counted, in ns.
     first_ns: Option<u64>,
 }
 

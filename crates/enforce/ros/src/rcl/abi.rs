@@ -24,7 +24,6 @@ pub struct Allocator(pub [*mut c_void; 5]);
 pub struct Handle(pub [*mut c_void; 4]);
 
 impl Handle {
-    /// Returns a handle with the value that `rcl_get_zero_initialized_*` gives.
     pub const fn zero() -> Handle {
         Handle([std::ptr::null_mut(); 4])
     }
@@ -110,7 +109,6 @@ pub struct RequestId {
     pub spare: [u64; 4],
 }
 
-/// A sequence of messages, as a message in C contains it.
 #[repr(C)]
 pub struct Sequence {
     pub data: *const c_void,

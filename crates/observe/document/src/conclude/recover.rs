@@ -22,7 +22,7 @@ pub enum RecoverError {
     Inconsistent(String),
 }
 
-/// The only field that the evidence of a redacted model has.
+/// The name of the only field that the evidence of a redacted model has.
 pub const REDACTED: &str = "redacted";
 
 pub(crate) fn recover(mut model: Model) -> Result<Evidence, RecoverError> {

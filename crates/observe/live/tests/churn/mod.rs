@@ -7,7 +7,7 @@ pub const SECOND_NS: u64 = 1_000_000_000;
 
 const IDS: u32 = 100_000;
 
-/// A recorded system, which can be played several times with other ids and names.
+/// A recorded system. It can be played several times with other ids and names.
 pub struct Recorded {
     events: Vec<Event>,
     first_ns: u64,

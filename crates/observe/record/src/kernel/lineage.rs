@@ -102,7 +102,8 @@ impl Lineage {
         added.map_err(io::Error::other)
     }
 
-    /// Removes a root, because its process has ended or no execution begins with it any more.
+    /// Removes a root. The caller does this when the root's process has ended, or when no execution
+    /// begins with the root any more.
     pub fn remove_root(&self, pid: u32, root: Root) {
         // The entry is gone already if others have taken its place.
         let _ = self.roots.delete(&root.key(pid));
@@ -125,7 +126,8 @@ impl Lineage {
         added.map_err(io::Error::other)
     }
 
-    /// Removes a join, because its process has ended or the application no longer joins inputs there.
+    /// Removes a join. The caller does this when the join's process has ended, or when the
+    /// application no longer joins inputs there.
     pub fn remove_join(&self, pid: u32, join: Join) {
         for key in join.keys(pid).iter().flatten() {
             // The entry is gone already if others have taken its place.

@@ -6,8 +6,9 @@ use std::process::Command;
 
 const LIBRARY: &str = "src/inside/library.c";
 
-/// Compiles the library that an application loads. It depends only on libc. The variable
-/// `CC_<target>` names the compiler, which decides which glibc the library needs.
+/// Compiles the library that holds messages back inside an application. The library depends only on
+/// libc. The variable `CC_<target>` names the compiler, which decides which glibc the library
+/// needs.
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let target = env::var("TARGET").expect("cargo sets TARGET");

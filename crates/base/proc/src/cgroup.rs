@@ -13,7 +13,8 @@ pub struct Mount {
     pub point: PathBuf,
     /// The directory within the hierarchy that is mounted at `point`. In a container it is not `/`.
     pub root: PathBuf,
-    /// The controller by which `/proc/PID/cgroup` names a version 1 hierarchy, or empty for version 2.
+    /// The version 1 controller that identifies the hierarchy in `/proc/PID/cgroup`, for example
+    /// `freezer`. Empty for version 2.
     pub controller: &'static str,
 }
 
@@ -79,7 +80,8 @@ pub fn grouping(table: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(parse_grouping(&fs::read_to_string(table)?))
 }
 
-/// Finds the mount points that [`grouping`] returns in the text of a table of mounts.
+/// Parses the text of a table of mounts. Returns the mount points of the hierarchies whose groups
+/// can be paused or killed as a whole, like [`grouping`].
 pub fn parse_grouping(table: &str) -> Vec<PathBuf> {
     let groups = |line: &str| {
         let (mount, super_block) = line.split_once(" - ")?;
@@ -135,7 +137,7 @@ pub struct Cgroup {
 
 impl Cgroup {
     /// Finds the cgroup of a directory in the text of a table of mounts, or `None` if no cgroup
-    /// hierarchy contains it. The directory's path must not contain links.
+    /// hierarchy contains the directory. Its path must not contain symbolic links.
     pub fn of_directory(directory: &Path, table: &str) -> Option<Cgroup> {
         let mounted = |line: &str| {
             let (mount, super_block) = line.split_once(" - ")?;

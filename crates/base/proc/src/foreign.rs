@@ -23,15 +23,15 @@ pub type FileId = (u64, u64);
 
 const ATTEMPTS: usize = 4;
 
-/// A way to reach a file that may belong to another process.
+/// The place of a file, as this process or another process sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reach {
-    /// A path below the root of the process with this id. The path has no links, because the kernel
-    /// names mapped files by their real paths.
+    /// A path relative to the root directory of the process with this id. The path has no symbolic
+    /// links, because the kernel names mapped files by their real paths.
     Root(u32, PathBuf),
     /// The program that the process with this id runs, even if another file now has the program's path.
     Program(u32),
-    /// A path in the mount namespace of the calling process. Links are followed.
+    /// A path in the mount namespace of the calling process. Symbolic links are followed.
     Here(PathBuf),
 }
 

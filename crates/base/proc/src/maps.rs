@@ -111,7 +111,8 @@ pub fn mapped_files(pid: u32, wanted: impl Fn(&str) -> bool) -> Mapped<MappedFil
     files_of(pid, mapped_paths(pid).unwrap_or_default(), wanted)
 }
 
-/// Lists mapped files like [`mapped_files`], from the text `maps` of the table of mappings.
+/// Lists the mapped files whose paths `wanted` accepts, like [`mapped_files`]. `maps` is the text
+/// of the process's table of mappings.
 pub fn mapped_files_in(pid: u32, maps: &[u8], wanted: impl Fn(&str) -> bool) -> Mapped<MappedFile> {
     files_of(pid, parse_paths(maps).unwrap_or_default(), wanted)
 }

@@ -7,8 +7,9 @@ use std::ops::Range;
 const PAGE: u64 = 4096;
 const ENTRY: u64 = 8;
 const ENTRIES_AT_ONCE: u64 = 64 * 1024;
-/// The largest address space of a process that onbeat inspects, in bytes. A process can reserve far
-/// more address space than it uses.
+/// The limit of the memory in which onbeat searches one process for written pages, in bytes. A
+/// mapping that exceeds the rest of this limit is skipped, because it is reserved address space and
+/// not a heap in use.
 const BYTES_MAX: u64 = 64 << 30;
 
 /// Lists the private writable mappings without a file in the bytes of `/proc/PID/maps`. These are the heaps,
@@ -33,8 +34,9 @@ pub fn parse_writable(maps: &[u8]) -> Vec<Range<u64>> {
         .collect()
 }
 
-/// Lists the pages of the mappings of [`parse_writable`] that are in memory. Reading these pages does not
-/// make the process larger. Fails if the process has ended or if the caller may not inspect it.
+/// Lists the pages of a process's heaps ([`parse_writable`]) that are in memory. Reading these
+/// pages does not make the process larger. Fails if the process has ended or if the caller may not
+/// inspect it.
 pub fn written(pid: u32, reader: &mut Reader) -> Result<io::Result<Vec<Range<u64>>>, Silent> {
     let maps = match reader.file(&format!("/proc/{pid}/maps"), 0, ANSWER_MAX)? {
         Ok(maps) => maps,

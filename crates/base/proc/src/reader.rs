@@ -11,11 +11,13 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
-/// The largest size of one answer, in bytes. A table of mappings is read up to this limit.
+/// The largest answer that the child process of a [`Reader`] can give, in bytes. The reader reads a
+/// table of mappings up to this limit.
 pub const ANSWER_MAX: usize = 24 << 20;
 const PATH_MAX: usize = 256;
 
-/// The error of a read: the child process did not answer in time. The reader no longer uses this child.
+/// The error of a read by a [`Reader`]: the reader's child process did not answer in time. The
+/// reader no longer uses this child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Silent;
 
@@ -210,8 +212,6 @@ impl Drop for Child {
     }
 }
 
-/// Serves requests in the child until the parent has ended. `area` is the shared memory for a path and an
-/// answer.
 fn serve(socket: libc::c_int, area: *mut u8, parent: u32) -> ! {
     // SAFETY: the process has one thread and only makes system calls.
     //

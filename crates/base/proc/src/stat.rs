@@ -36,8 +36,8 @@ impl Stat {
         Stat::read(&format!("/proc/{id}/stat"))
     }
 
-    /// Reads the `stat` line of a thread. Its CPU time is the time of this thread only. Returns
-    /// `None` if the thread has ended.
+    /// Reads the `stat` line of a thread. The CPU time in it is the time of this thread only.
+    /// Returns `None` if the thread has ended.
     pub fn of_thread(pid: u32, tid: u32) -> Option<Stat> {
         Stat::read(&format!("/proc/{pid}/task/{tid}/stat"))
     }

@@ -126,7 +126,8 @@ pub fn is_virtual_machine() -> bool {
     }
 }
 
-/// Returns whether the first CPU has the flag of virtual machines. Also returns true if the CPU has no flags.
+/// Returns whether the first CPU has the flag `hypervisor`. Also returns true if the text lists no
+/// flags.
 fn has_hypervisor(cpuinfo: &str) -> bool {
     let flags = cpuinfo.lines().find(|line| line.starts_with("flags"));
     flags.is_none_or(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor"))

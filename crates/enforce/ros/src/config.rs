@@ -28,7 +28,7 @@ pub struct Config {
     /// The inherited descriptor of the shared page (see [`crate::page`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page_fd: Option<i32>,
-    /// A table of slots that never changes, used instead of a page.
+    /// A table of slots that never changes. The shaper uses it instead of the shared page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<Table>,
     /// The inherited descriptor of the pipe for reports (see [`crate::report`]). The owner counts
@@ -44,8 +44,8 @@ pub struct Config {
     /// meaningless within a container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub application_fd: Option<i32>,
-    /// The time since its last heartbeat after which the owner counts as dead, in ns. `None` if the
-    /// owner has no heartbeat.
+    /// The longest time without a heartbeat of the owner, in ns. After this time the owner counts
+    /// as dead. `None` if the owner has no heartbeat.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silence_ns: Option<u64>,
 }
@@ -76,9 +76,9 @@ pub struct Output {
     /// topic's publisher, because DDS does not announce it.
     #[serde(default = "default_depth")]
     pub depth: usize,
-    /// Whether the sender wakes up before a slot and spins until the slot begins. Otherwise it
-    /// sleeps until the slot begins. It then needs no CPU time, and is late by the machine's
-    /// wake-up latency.
+    /// Whether the sender wakes up before a slot and spins until the slot begins. A sender that
+    /// does not spin sleeps until the slot begins. It saves CPU time, but its items leave late by
+    /// the machine's wake-up latency.
     #[serde(default = "default_spins")]
     pub spins: bool,
 }
@@ -122,13 +122,14 @@ pub struct Place {
     pub priority: Option<u8>,
 }
 
-/// The cycle and the slots of all outputs, used instead of a page that an owner writes.
+/// The cycle and the slots of all outputs. A shaper that has no shared page uses this table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table {
     /// The time between two releases of the chain's first callback, in ns.
     pub cycle_ns: u64,
-    /// A release of the chain (CLOCK_MONOTONIC), in ns.
+    /// The time at which one cycle begins: a release of the chain's first callback
+    /// (CLOCK_MONOTONIC), in ns.
     pub origin_ns: i64,
     /// The slots of each output, in the order of [`Config::outputs`].
     pub outputs: Vec<OutputTable>,

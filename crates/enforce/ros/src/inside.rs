@@ -33,8 +33,8 @@ const LINEAGE: &str = "lineage";
 /// processes get no table, and infer the cycles of items from their arrivals.
 const MAX_WAITING: usize = 64;
 
-/// An output that the library holds back, or an input that it throttles: a topic of a node, both
-/// with their full names.
+/// An output that the library holds back, or an input that it throttles. It is identified by the
+/// full name of its topic and the full name of its node.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
@@ -48,8 +48,8 @@ pub struct Output {
     pub topic: String,
 }
 
-/// Writes the page and the list of outputs to a directory. Returns the page's writer. Until the
-/// owner writes a table and a heartbeat, messages are not held.
+/// Writes the shared page and the list of outputs to a directory. Returns the page's writer. The
+/// library holds no messages until the writer has written a table of slots and a heartbeat.
 pub fn write(directory: &Path, outputs: &[Output]) -> io::Result<PageWriter> {
     let mut list = String::new();
     for Output {

@@ -24,8 +24,9 @@ pub mod layout {
     /// The constant of an entry's check word. The check word is the exclusive-or of source time
     /// stamp, start and this constant.
     pub const CHECK: u64 = 7_957_702_637_012_541_039;
-    /// The number of 64-bit words of a place in the table: source time stamp, start of the
-    /// execution (CLOCK_MONOTONIC in ns; 0 if unknown), check, and an unused one.
+    /// The number of 64-bit words of a place in the table. The words are: the item's source time
+    /// stamp, the start of its execution (CLOCK_MONOTONIC in ns; 0 if unknown), the check word, and
+    /// an unused one.
     pub const ENTRY_WORDS: usize = 4;
     /// The size of the table of lineage in bytes.
     pub const BYTES: usize = ENTRIES as usize * ENTRY_WORDS * 8;

@@ -45,8 +45,8 @@ pub mod layout {
     /// Executions released from then on use the new slots; earlier ones use the slots before the
     /// change.
     pub const WORD_FROM: usize = 6;
-    /// The index of the word with the instant from which [`WORD_ORIGIN`] applies (CLOCK_MONOTONIC
-    /// in ns). Until then, [`WORD_ORIGIN_BEFORE`] applies. If it is 0, [`WORD_ORIGIN`] always
+    /// The index of the word with the time from which [`WORD_ORIGIN`] applies (CLOCK_MONOTONIC in
+    /// ns). Until then, [`WORD_ORIGIN_BEFORE`] applies. If the word is 0, [`WORD_ORIGIN`] always
     /// applies.
     pub const WORD_ORIGIN_FROM: usize = 7;
     /// The index of the word with the origin that applies before [`WORD_ORIGIN_FROM`]
@@ -125,7 +125,7 @@ pub struct PageWriter {
     map: Map,
 }
 
-/// The slots of one output, and the best case of its chain.
+/// The slots of one output, and the shortest time in which its chain can produce the output.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OutputTable {
@@ -207,9 +207,10 @@ impl PageWriter {
         });
     }
 
-    /// Replaces slots and best cases. Executions released from `from_ns` on use `outputs`, earlier
-    /// ones use `before`. Choose a `from_ns` in the future, just before a release:
-    /// then no item waits, so no waiting item changes its slot. Outputs and slots beyond the limits are left out.
+    /// Replaces the slots and best cases of all outputs. Executions released from `from_ns` on use
+    /// `outputs`, earlier ones use `before`. Choose a `from_ns` in the future, just before a
+    /// release: at that time no item waits, so no waiting item changes its slot. Outputs and slots
+    /// beyond the limits are left out.
     pub fn swap_slots(&self, from_ns: i64, outputs: &[OutputTable], before: &[OutputTable]) {
         self.write(|store| {
             store(WORD_FROM, from_ns as u64);

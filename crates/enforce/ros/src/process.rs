@@ -49,8 +49,8 @@ pub fn has_ended(pidfd: RawFd) -> bool {
     ready > 0 && ask.revents != 0
 }
 
-/// Lets this process continue when its parent ends, even if this process was stopped. The process
-/// can then react to the parent's end.
+/// Makes the kernel send SIGCONT to this process when its parent ends. If this process is stopped
+/// at that time, it continues and can react to the parent's end.
 pub fn continue_without_owner() {
     // SAFETY: the call takes no pointers and changes only a signal of this process.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGCONT as libc::c_ulong) };

@@ -19,11 +19,11 @@ pub struct Stamp {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Origin {
-    /// The item's execution has begun at this time, and this gives the cycle. The cycle's number is
-    /// computed at each use, because it changes with the schedule's origin.
+    /// The time at which the item's execution began (CLOCK_MONOTONIC, ns). The cycle's number is
+    /// computed from it at each use, because the number changes with the schedule's origin.
     Born(u64),
-    /// The item's cycle lies this number of cycles before the cycle that the item's arrival
-    /// suggests.
+    /// The start of the item's execution is unknown. The number is the distance in cycles from the
+    /// item's cycle to the later cycle that the item's arrival suggests.
     Arrival(i64),
 }
 
@@ -40,7 +40,8 @@ struct Waiting<T> {
 pub struct Next {
     place: usize,
     pub due: Due,
-    /// Whether the item's cycle was inferred from its arrival, because its lineage was unknown.
+    /// Whether the item's cycle was inferred from its arrival, because the start of its execution
+    /// was unknown.
     pub by_arrival: bool,
 }
 

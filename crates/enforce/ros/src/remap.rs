@@ -28,7 +28,7 @@ pub enum RemapError {
 pub struct Move {
     /// The node, by its name or its full name with namespace.
     pub node: String,
-    /// The topic as the node's code names it, made absolute.
+    /// The absolute name of the topic that the node's code uses.
     pub topic: String,
     /// The topic to which messages of `topic` go instead.
     pub held: String,

@@ -21,7 +21,8 @@ pub mod flags {
     pub const READY: u32 = 32;
     /// The item was late, and the policy `stop` therefore ended shaping.
     pub const STOPPED: u32 = 64;
-    /// The item's cycle was inferred from its arrival, because its lineage was unknown.
+    /// The item's cycle was inferred from its arrival, because the start of its execution was
+    /// unknown.
     pub const BY_ARRIVAL: u32 = 128;
     /// The record is about a message that could not be held inside the application: it was too
     /// large, lent by the middleware, or there was no room. The message left at once, after the
@@ -35,7 +36,7 @@ pub mod flags {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Record {
-    /// The number of the item at its output, from 0.
+    /// The number of the item among the items of its output, counted from 0.
     pub sequence: u64,
     /// The source time stamp of the publication on the held topic (CLOCK_REALTIME).
     pub source_ns: i64,
@@ -117,7 +118,7 @@ impl Record {
     }
 }
 
-/// The shaper's end of the pipe, which all of its threads share.
+/// The shaper's end of the pipe for reports. All threads of the shaper share it.
 #[derive(Debug)]
 pub struct Reporter {
     fd: Option<RawFd>,

@@ -85,7 +85,8 @@ pub struct Due {
 impl SlotSchedule {
     /// Creates a schedule. `earliest_ns` is the chain's best case. An item that arrives less than
     /// this time after a release belongs to the previous execution, because the first slot may
-    /// start after the best case (Definition 4.3.4). With 0, an item belongs to the last release.
+    /// start after the best case (Definition 4.3.4). If `earliest_ns` is 0, each item belongs to
+    /// the execution that was released last.
     ///
     /// # Errors
     ///
@@ -218,7 +219,8 @@ impl SlotSchedule {
         first
     }
 
-    /// Returns the time from an execution's release to `at_ns`. Real-time safe.
+    /// Returns the time in ns from the release of execution `cycle` to `at_ns` (CLOCK_MONOTONIC).
+    /// Real-time safe.
     pub fn after_ns(&self, cycle: i64, at_ns: i64) -> i64 {
         self.cycle.since_start_ns(cycle, at_ns)
     }
@@ -405,7 +407,8 @@ mod tests {
         }
     }
 
-    /// Reports whether slots of executions `a` and `b` that are both open at `t` opened together.
+    /// Reports whether the slots of executions `a` and `b` that are open at time `t` began at the
+    /// same time.
     fn walk_start(cycle: i64, origin: i64, slots: &[Slot], a: i64, b: i64, t: i64) -> bool {
         let starts = |k: i64| {
             let release = origin + k * cycle;

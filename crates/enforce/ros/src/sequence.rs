@@ -23,7 +23,8 @@ pub struct Sequence {
     steady: u32,
     late: u32,
     usual_ns: i64,
-    /// The average difference between the arrivals of items and `usual_ns`, in ns.
+    /// The running average of the distance between an item's time from release to arrival and
+    /// `usual_ns`, in ns.
     off_ns: i64,
 }
 

@@ -36,7 +36,7 @@ fn compile(words: &[&str]) {
     assert!(output.status.success(), "{words:?}: {error}");
 }
 
-/// Returns a directory with the library, the imitation of ROS 2 and the program.
+/// Compiles the library, an imitation of ROS 2 and a test program. Returns their directory.
 fn built() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
     MADE.get_or_init(|| {
@@ -244,8 +244,8 @@ fn held(numbers: std::ops::Range<u64>) -> Vec<(u64, char)> {
     numbers.map(|number| (number, 'h')).collect()
 }
 
-/// Runs a program that publishes three messages, which are held, and then executes `commands`.
-/// Returns the messages that were sent.
+/// Runs a test program that publishes three messages, which the library holds. The program then
+/// executes `commands`, which must return `results`. Returns the messages that were sent.
 fn after(commands: &[&str], results: &[i32]) -> Vec<(u64, char)> {
     let owner = Owner::new(500 * MS, NEVER);
     let mut program = Program::start(&owner);
@@ -558,7 +558,6 @@ fn steps() -> impl Strategy<Value = Vec<(i64, i64, i64)>> {
     prop_oneof![prop::collection::vec(any, 1..8), overrun]
 }
 
-/// Loads the library with the functions for tests.
 fn tested() -> libloading::Library {
     // SAFETY: the library is this crate's own, and its initialisers do nothing.
     unsafe { libloading::Library::new(built().join("tested.so")) }.expect("loads")

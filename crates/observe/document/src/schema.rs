@@ -378,8 +378,8 @@ pub enum Assumed {
     /// The callback's thread woke up or created the other thread nearly each time before the other
     /// thread worked.
     HandedOver,
-    /// The callback waited for a response, in an executor of its own or as a coroutine. It
-    /// continued after the response was handled, so it may use the response's data.
+    /// The callback waited for a response, in an executor of its own or as a coroutine. After the
+    /// response was handled, the callback continued, so it may use the response's data.
     Waited,
     /// The callback created the task, which ran later. The order of creation shows which goal the
     /// task executed.
@@ -484,8 +484,8 @@ pub enum JunctionState {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Matching {
-    /// The junction joins the item that the publishing callback took with the items of the other
-    /// inputs that usually come with it.
+    /// The junction joins the item that the publishing callback took with one item of each other
+    /// input: the one that usually comes with it.
     #[default]
     InTurn,
     /// The junction joins the items whose chains began closest together, like a synchroniser by
@@ -618,7 +618,7 @@ pub struct Chain {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ambiguous: bool,
     /// Whether the chain begins with an input that the user named (`--input`). Its latency then
-    /// counts from the input's publication. The first callback's share then contains the time from
+    /// counts from the input's publication. The share of the first callback includes the time from
     /// this publication to the callback's start.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub from_input: bool,

@@ -4,16 +4,16 @@
 use crate::schema::{JunctionKind, Matching};
 use std::fmt;
 
-/// A statement of the user that a node waits, or does not wait, for several inputs before it
-/// publishes a topic.
+/// A statement of the user about a node: it waits for several inputs before it publishes a topic,
+/// or it does not wait for them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StatedJunction {
-    /// The full name of the node that waits, for example `/fusion`.
+    /// The full name of the node that the statement is about, for example `/fusion`.
     pub node: String,
     /// The topics of the awaited inputs. An empty list stands for all inputs for which the node can
     /// wait according to the recorded data.
     pub inputs: Vec<String>,
-    /// The topic that the node publishes after its inputs.
+    /// The topic that the node publishes when it has its inputs.
     pub topic: String,
     /// The kind of junction. With `and`, the node waits for all inputs; with `or`, one input is
     /// enough.

@@ -48,8 +48,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Pushes the events `times` times, each time at a later time, and prints the memory of this
-/// process.
+/// Pushes the events into the live model `times` times, each time shifted to a later time, and
+/// prints the memory of this process.
 fn repeat(live: &mut Live, events: &[Event], times: u64, pids: u32) {
     let (Some(first), Some(last)) = (events.first(), events.last()) else {
         return;

@@ -5,7 +5,7 @@ use crate::Live;
 use onbeat_synth::{Forgotten, KeptCounts};
 use rustc_hash::FxHashSet;
 
-/// The time in ns from one search for ended nodes to the next.
+/// The time in ns between two searches for nodes that have ended.
 const SEARCH_NS: u64 = 60 * SECOND_NS;
 
 /// The maximum number of ids of left-out processes that are stored until the caller takes them.
@@ -17,10 +17,9 @@ pub(crate) struct Forgetting {
     nodes_after_ns: u64,
     next_search_ns: u64,
     nodes: u64,
-    /// The number of processes that have created too many names and callbacks.
     left_out_processes: u64,
-    /// The ids of the processes that have created too many names and callbacks since the last call
-    /// of [`Live::drain_left_out_processes`].
+    /// The ids of processes that have created too many names and callbacks.
+    /// [`Live::drain_left_out_processes`] takes them out.
     new_left_out: Vec<u32>,
 }
 
@@ -38,8 +37,8 @@ impl Forgetting {
 }
 
 impl Live {
-    /// Counts the processes that the synthesis has left out since the last call, and stores their
-    /// ids.
+    /// Counts the processes that the synthesis has left out since the last call of this function,
+    /// and stores their ids.
     pub(crate) fn take_left_out(&mut self) {
         for pid in self.synth.drain_left_out() {
             self.forgetting.left_out_processes += 1;
@@ -81,8 +80,8 @@ impl Live {
         }
     }
 
-    /// Removes all entries that refer to numbers in `forgotten`. The synthesis gives these numbers
-    /// to other callbacks, paths, names and components from now on.
+    /// Removes all entries that refer to numbers in `forgotten`, because the synthesis gives these
+    /// numbers to other callbacks, paths, names and components from now on.
     fn drop_numbers(&mut self, forgotten: &Forgotten) {
         if forgotten.is_empty() {
             return;
@@ -120,7 +119,7 @@ impl Live {
     }
 
     /// Returns the numbers of entities that the synthesis stores, and the number of entries with
-    /// figures in the live model.
+    /// figures that the live model stores.
     pub fn kept(&self) -> (KeptCounts, usize) {
         let of_data = self.edges.len() + self.published.len() + self.paths.len();
         let of_machine = self.machine.as_ref();

@@ -3,7 +3,8 @@
 use rustc_hash::FxHashMap;
 use std::hash::Hash;
 
-/// A map of a limited number of entries. Each has the time at which it was last seen.
+/// A map of a limited number of entries. For each entry it also stores the time at which the entry
+/// was last seen.
 #[derive(Debug, Clone)]
 pub(crate) struct Kept<K, V> {
     entries: FxHashMap<K, (u64, V)>,
@@ -75,7 +76,6 @@ impl<K: Eq + Hash + Copy, V> Kept<K, V> {
         self.forgotten
     }
 
-    /// Returns the number of calls of [`Kept::at`] for which the map was full.
     pub(crate) fn left_out(&self) -> u64 {
         self.left_out
     }

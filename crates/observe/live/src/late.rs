@@ -17,15 +17,14 @@ const SHOWN: usize = 3;
 /// execution without a deadline never counts as late.
 const EXECUTIONS: u64 = 20;
 
-/// The shortest mean time between two executions of a path that are measured for the usual times,
-/// in ns. The mean time is also at least [`USUAL_TIMES`] latencies of the path. Cutting an
-/// execution into stretches is the most expensive work per execution, and its cost grows with the
-/// latency.
+/// The shortest mean time in ns between two executions of a path that are cut into stretches for
+/// the usual times. The mean time is also at least [`USUAL_TIMES`] latencies of the path. Cutting
+/// is the most expensive work per execution, and its cost grows with the latency.
 const USUAL_NS: u64 = 1_000_000_000;
 const USUAL_TIMES: u64 = 8;
 
-/// The shortest time between two late executions of a path whose causes are found, in ns. This time
-/// is also at least the latency of the first of the two.
+/// The shortest time in ns from one late execution of a path whose causes are found to the next
+/// one. This time is also at least the latency of the first of the two.
 const LATE_NS: u64 = 100_000_000;
 
 /// An execution that is cut into stretches, because it is late or is measured for the usual times.
@@ -44,20 +43,20 @@ type Cause = (u32, Kind, Option<(u8, u32)>, Option<Reason>);
 pub(crate) struct Late {
     pub(crate) end_ns: u64,
     pub(crate) latency_ns: u64,
-    /// The causes that took longer than usual, each with its time in this execution and its usual
-    /// time, in ns. The largest excess comes first.
+    /// The causes that took longer than usual. The two times are the cause's time in this execution
+    /// and its usual time, in ns. The largest excess comes first.
     causes: Vec<(Cause, u64, u64)>,
 }
 
 /// The usual times of the causes on one path, and the latest late execution of the path.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Causes {
-    /// The number of executions whose times are added up in `sums`.
+    /// The number of executions whose stretches are added up in `sums`.
     executions: u64,
     /// The number of executions that were chosen for the usual times.
     chosen: u64,
-    /// The times from which on another execution is chosen: the first for the usual times, the
-    /// second for a late execution. In ns of CLOCK_MONOTONIC.
+    /// The time from which on another execution is chosen for the usual times, and the time from
+    /// which on another late execution is chosen. In ns of CLOCK_MONOTONIC.
     next_ns: [u64; 2],
     sums: FxHashMap<Cause, u64>,
     /// The latency above which an execution of the path is late, in ns. `None` if it is not known
@@ -69,7 +68,7 @@ pub(crate) struct Causes {
 /// A cause that took longer in a late execution than usual.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct CauseRow {
-    /// The id of the callback in whose part of the latency the cause lies.
+    /// The id of the callback to whose part of the chain's latency the cause belongs.
     pub callback: String,
     /// The cause as a text for users, as in `onbeat why`.
     pub what: String,
@@ -92,8 +91,8 @@ fn number(culprit: CulpritId) -> (u8, u32) {
 }
 
 impl Causes {
-    /// Decides whether an execution is cut into stretches. This is done for the first executions,
-    /// later for about one per second, and for late ones. Returns `None` if it is not done.
+    /// Decides whether an execution is cut into stretches. onbeat cuts the first executions of a
+    /// path, later about one per second, and late ones. Returns `None` for all others.
     pub(crate) fn choose(&mut self, end_ns: u64, latency_ns: u64) -> Option<Chosen> {
         let [usual_from, late_from] = self.next_ns;
         let is_usual = self.chosen < EXECUTIONS || end_ns >= usual_from;
@@ -161,7 +160,7 @@ impl Causes {
         }
     }
 
-    /// Forgets the causes whose callback or component is gone.
+    /// Forgets the causes whose callback or component no longer exists.
     pub(crate) fn forget(
         &mut self,
         is_gone_callback: impl Fn(u32) -> bool,

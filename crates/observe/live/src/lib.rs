@@ -40,7 +40,7 @@ use window::{Ring, Windows, SECOND_NS};
 /// edges, to topics and to threads.
 const ENTRIES_MAX: usize = 4096;
 
-/// The largest number of characters of a thread's name; the rest is cut off.
+/// The largest number of characters of a thread's name that is stored. The rest is cut off.
 const NAME_MAX: usize = 64;
 
 const HISTORY: u64 = 60;
@@ -53,11 +53,11 @@ const LATE_MAX: usize = 4096;
 #[derive(Debug, Clone)]
 pub struct LiveOptions {
     pub synth: SynthOptions,
-    /// The time without an event after which the figures of a callback, path, edge, topic or thread
-    /// are forgotten.
+    /// The time without an event after which onbeat forgets the figures of a callback, path, edge,
+    /// topic or thread.
     pub forget_after_ns: u64,
-    /// The time after which a node that was destroyed, or whose process ended, is forgotten with everything
-    /// that belongs to it.
+    /// The time after which onbeat forgets a node that was destroyed or whose process ended, with
+    /// everything that belongs to the node.
     pub forget_nodes_after_ns: u64,
     /// If true, the model follows threads and CPUs, and finds the causes of late executions. This
     /// takes most of the time and memory. If false, `cpus`, `threads`, `holders` and
@@ -91,12 +91,14 @@ struct Path {
     steps: Vec<ChainStep>,
     cut: bool,
     tally: Windows<ChainTally>,
-    /// The end and the latency of the path's latest execution, in ns.
+    /// The end of the path's latest execution (CLOCK_MONOTONIC), and the latency of this execution,
+    /// in ns.
     latest: (u64, u64),
     /// The largest latency of the path in each second, in ns.
     history: Ring<u64>,
     causes: Causes,
-    /// The latest start of the first callback on which an output of the path depended, in ns.
+    /// The latest start of the path's first callback on which an output of the path depended, in ns
+    /// of CLOCK_MONOTONIC.
     origin_ns: Option<u64>,
     deadline_ns: Option<u64>,
 }
@@ -116,7 +118,8 @@ pub struct LateSeen {
 /// items, and of the topic.
 type EdgeNumbers = (Option<u32>, u32, u32);
 
-/// The number of a path, and whether the user cut the chain where this path ends.
+/// The number of a path, and whether the path ends at a cut: a publication that the user named as the
+/// end of a part of a chain.
 type PathNumber = (u32, bool);
 
 /// A timing model of a running system, with figures over the last 10 s, the last minute and since the
@@ -132,11 +135,12 @@ pub struct Live {
     /// The latest offset CLOCK_REALTIME minus CLOCK_MONOTONIC, ns.
     clock_offset_ns: Option<i64>,
     callbacks: Kept<u32, Windows<CallbackTally>>,
-    /// The time of the latest start of each callback, in ns.
+    /// The time of the latest start of each callback, in ns of CLOCK_MONOTONIC, by the callback's
+    /// number.
     starts: Kept<u32, u64>,
     paths: Kept<PathNumber, Path>,
     edges: Kept<EdgeNumbers, Windows<EdgeTally>>,
-    /// The number of publications by topic.
+    /// The number of publications on each topic, by the topic's number.
     published: Kept<u32, Windows<u64>>,
     /// The figures of threads and CPUs. `None` if the options exclude them.
     machine: Option<Machine>,
@@ -188,7 +192,7 @@ impl Live {
     }
 
     /// Returns the executions that missed their deadlines since the last call, in the order in
-    /// which their ends were found. At most 4096 are returned.
+    /// which onbeat found that they had ended. At most 4096 are returned.
     pub fn drain_late(&mut self) -> Vec<LateSeen> {
         std::mem::take(&mut self.deadlines.late)
     }
@@ -275,9 +279,9 @@ impl Live {
         self.is_stale
     }
 
-    /// Finds new chains and names, and returns the model of the events so far. A call takes
-    /// milliseconds, so the caller should call it rarely, and only when [`Live::is_stale`] returns
-    /// true.
+    /// Adds new chains and names to the live model, and returns the model of the events so far. A
+    /// call takes milliseconds, so the caller should call it rarely, and only when
+    /// [`Live::is_stale`] returns true.
     pub fn refresh(&mut self) -> Model {
         self.is_stale = false;
         let model = self.synth.snapshot();
@@ -404,8 +408,8 @@ impl Live {
         }
     }
 
-    /// Finds the causes of the chosen executions whose stretches later events cannot change any
-    /// more. With `all`, finds the causes of every chosen execution.
+    /// Finds the causes of chosen executions. An execution must first be so old that no later event
+    /// can change its stretches. If `all` is true, every chosen execution counts as old enough.
     fn cut(&mut self, all: bool) {
         let Some(machine) = &mut self.machine else {
             return;

@@ -26,7 +26,7 @@ pub(crate) struct Thread {
     pub(crate) callbacks: Vec<u32>,
     pub(crate) cpu: Option<u16>,
     pub(crate) has_ended: bool,
-    /// The time up to which the CPU time of the thread is counted, if the thread has a CPU now.
+    /// The time up to which the thread's CPU time is counted. `None` if the thread has no CPU now.
     on_since: Option<u64>,
 }
 
@@ -53,7 +53,8 @@ impl Machine {
         }
     }
 
-    /// Processes the next event, which counts at `time_ns`.
+    /// Processes the next event. `time_ns` is the event's time, or the time of an earlier event if
+    /// that is later.
     pub(crate) fn push(&mut self, event: &Event, time_ns: u64) {
         self.every.push(event);
         match &event.kind {
@@ -108,7 +109,6 @@ impl Machine {
         }
     }
 
-    /// Counts the CPU time of the threads that still run at `now_ns`.
     pub(crate) fn count_running(&mut self, now_ns: u64) {
         let mut ran = Vec::new();
         for thread in self.threads.values_mut() {
@@ -130,7 +130,7 @@ impl Machine {
         }
     }
 
-    /// Takes waits for CPUs and joins of synchronisers out of the synthesis.
+    /// Moves the waits for CPUs and the joins of synchronisers from the synthesis to this value.
     pub(crate) fn take(&mut self, synth: &mut Synth) {
         let mut all_held = Vec::new();
         self.every.take_seeing(synth, |held| all_held.push(*held));
@@ -146,7 +146,8 @@ impl Machine {
         self.every.ended(end, what);
     }
 
-    /// Reports the executions that later events cannot change, or all of them. See [`Every::cut`].
+    /// Reports the chosen executions that no later event can change, or all of them. See
+    /// [`Every::cut`].
     pub(crate) fn cut(
         &mut self,
         synth: &mut Synth,
@@ -156,7 +157,7 @@ impl Machine {
         self.every.cut(synth, all, report);
     }
 
-    /// Counts the time for which a thread waited while `component` had the CPU.
+    /// Counts a time in which a thread waited for its CPU while `component` had this CPU.
     fn held(&mut self, held: &Held, component: u32) {
         let ns = held.end_ns.saturating_sub(held.begin_ns);
         if let Some(thread) = self.threads.get_mut(&held.tid) {

@@ -14,9 +14,10 @@ use rustc_hash::FxHashMap;
 type Numbers<'a> = FxHashMap<&'a str, Vec<u32>>;
 
 impl Live {
-    /// Replaces figures of `model` by those of a span that ends now. `model` must be a clone of what
-    /// [`Live::refresh`] returned last. `is_wanted` chooses callbacks and chains by their ids, and
-    /// edges by their topics and by the ids of the callbacks to which they lead.
+    /// Replaces figures of `model` by those of a span of time that ends now. `model` must be a
+    /// clone of the model that [`Live::refresh`] returned last. `is_wanted` chooses callbacks and
+    /// chains by their ids, and edges by their topics and by the ids of the callbacks to which they
+    /// lead.
     ///
     /// A span has no figures of three kinds: the waiting on edges, all paths between two ends, and
     /// causes. In `model`, these become empty. Items count as lost on a chain if they were lost or

@@ -32,7 +32,7 @@ pub(crate) struct Structure {
     pub(crate) ids: Vec<Option<String>>,
     pub(crate) callbacks: BTreeMap<String, KnownCallback>,
     pub(crate) chains: Vec<KnownChain>,
-    /// The chain of each path that belongs to a chain, as an index into `chains`.
+    /// For each path that belongs to a chain: the index of this chain in `chains`.
     pub(crate) chain_of: FxHashMap<PathNumber, usize>,
     paths: FxHashSet<PathNumber>,
 }
@@ -113,8 +113,8 @@ impl Structure {
     }
 }
 
-/// Returns, for each step of a path, the callback of the chain to which the step's time is added.
-/// The time of a synchroniser that is not in the chain is added to the callback before it.
+/// Returns for each step of a path the index of the chain's callback to which the step's time is
+/// added. The time of a synchroniser that is not in the chain is added to the callback before it.
 pub(crate) fn places(
     steps: &[ChainStep],
     callbacks: &[String],

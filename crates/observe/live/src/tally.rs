@@ -10,7 +10,7 @@ pub trait Add: Default {
     fn sum(parts: &[&Self]) -> Self;
 }
 
-/// Returns the distribution of the values of one figure in all parts.
+/// Returns the distribution of one figure's values, over all parts.
 pub fn dist<T>(parts: &[&T], figure: impl Fn(&T) -> &Dist) -> Dist {
     Dist::of_all(parts.iter().map(|part| figure(part)))
 }
@@ -85,8 +85,8 @@ pub struct ChainTally {
     pub latency_ns: Dist,
     /// The reaction time, see [`onbeat_document::schema::ChainFigures::reaction_ns`].
     pub reaction_ns: Dist,
-    /// The data ages of outputs for which stored data were read again. They do not count in
-    /// `latency_ns`.
+    /// The data ages of the outputs for which stored data were read again. These outputs do not
+    /// count in `latency_ns`.
     pub reread_ns: Dist,
     /// The sum over all executions of each part of the latency in ns: first callback, first edge,
     /// second callback and so on.
@@ -136,8 +136,9 @@ impl Add for ChainTally {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EdgeTally {
     pub taken: u64,
-    /// The number of items that were never taken for an unknown reason. The count of one slot can
-    /// be negative, if items that were counted as lost in an earlier slot were taken later.
+    /// The number of items that were never taken for an unknown reason. The number for one slot of
+    /// time can be negative, if items that were counted as lost in an earlier slot were taken
+    /// later.
     pub lost: i64,
     /// The number of items that were not taken, because later items took their places in the queue.
     pub overwritten: i64,

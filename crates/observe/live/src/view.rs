@@ -16,9 +16,11 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A figure over each of the three spans that `onbeat top` shows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct PerSpan<T> {
-    /// The figure over the last 9 to 10 s. The current second is not over yet.
+    /// The figure over the last 9 to 10 s: the current second, which is not over yet, and the nine
+    /// seconds before it.
     pub last_10s: T,
-    /// The figure over the last 50 to 60 s.
+    /// The figure over the last 50 to 60 s: the current ten seconds and the fifty seconds before
+    /// them.
     pub last_60s: T,
     /// The figure since the first event.
     pub start: T,
@@ -84,8 +86,8 @@ impl Times {
 pub struct Part {
     /// The callback's id, or the topic of an edge.
     pub name: String,
-    /// Whether the part belongs to an edge. It then lasts from a publication to the start of the
-    /// next callback.
+    /// Whether the part belongs to an edge. The part then lasts from a publication to the start of
+    /// the next callback.
     pub is_edge: bool,
     /// The mean length of the part per execution of the chain.
     pub mean_ns: u64,
@@ -200,7 +202,7 @@ pub struct ThreadRow {
     pub callbacks: Vec<String>,
     /// The share of one CPU that the thread used, from 0 to 1.
     pub load: PerSpan<f64>,
-    /// The share of the time in which the thread was ready to run and another thread had the CPU,
+    /// The share of the span in which the thread was ready to run and another thread had the CPU,
     /// from 0 to 1.
     pub waiting: PerSpan<f64>,
     /// Whether the thread has ended.
@@ -251,7 +253,8 @@ pub struct View {
     /// The number of callbacks, paths, edges, topics and threads that were forgotten because they had
     /// not been seen for [`LiveOptions::forget_after_ns`](crate::LiveOptions::forget_after_ns).
     pub forgotten: u64,
-    /// The number of nodes that were forgotten some time after their end.
+    /// The number of nodes that were forgotten because they ended more than
+    /// [`LiveOptions::forget_nodes_after_ns`](crate::LiveOptions::forget_nodes_after_ns) ago.
     pub forgotten_nodes: u64,
     /// The number of processes that have created too many names and callbacks. The figures leave out their
     /// later events.
@@ -276,7 +279,7 @@ fn per_span(windows: &Windows<u64>, now_ns: u64) -> PerSpan<u64> {
     PerSpan::of(|span| u64::sum(&windows.parts(span, now_ns)))
 }
 
-/// Returns for each span the values of all entries, which the caller adds up.
+/// Returns for each span the values of all entries within the span. The caller adds them up.
 fn parts<'a, T: Default + 'a>(
     all: impl Iterator<Item = &'a Windows<T>> + Clone,
     now_ns: u64,
@@ -284,8 +287,8 @@ fn parts<'a, T: Default + 'a>(
     PerSpan::of(|span| all.clone().flat_map(|w| w.parts(span, now_ns)).collect())
 }
 
-/// Returns the summary of one figure over all parts of each span. Does not copy a single part, such
-/// as the values since the start.
+/// Returns for each span the summary of one figure over all parts. If a span has only one part, the
+/// part is not copied. This is the case for the values since the start.
 fn times<T>(parts: &PerSpan<Vec<&T>>, figure: impl Fn(&T) -> &Dist) -> PerSpan<Times> {
     parts.map(|parts| match parts.as_slice() {
         [one] => Times::of(figure(one)),
@@ -341,8 +344,8 @@ impl Live {
         PerSpan::of(|span| (now.saturating_sub(span.since_ns(start, now)) as f64 / 1e9).max(1e-9))
     }
 
-    /// Returns for each span the time since the first value of `windows` in it, in seconds, but at
-    /// least 1.
+    /// Returns for each span the time that `windows` covers, in seconds: from the start of the
+    /// span, or from the first value if this is later. At least 1.
     fn seconds_of<T: Default>(&self, windows: &Windows<T>) -> PerSpan<f64> {
         let (start, now) = (self.start_ns(), self.now_ns());
         let first = windows.first_ns().unwrap_or(start);

@@ -22,7 +22,8 @@ impl Span {
     /// All spans, shortest first.
     pub const ALL: [Span; 3] = [Span::TenSeconds, Span::Minute, Span::Start];
 
-    /// Returns the start of the span, ns. `start_ns` is the time of the first event.
+    /// Returns the time at which the span starts, in ns of CLOCK_MONOTONIC. `start_ns` is the time
+    /// of the first event.
     pub fn since_ns(self, start_ns: u64, now_ns: u64) -> u64 {
         let (step, length) = match self {
             Span::TenSeconds => (SECOND_NS, 10),
@@ -39,8 +40,8 @@ impl Span {
 pub(crate) struct Ring<T> {
     step_ns: u64,
     length: u64,
-    /// The values with the numbers of their slots, counted from time 0. The list is empty until the
-    /// first value.
+    /// The values, each with the number of its slot. Slots are counted from time 0. The list is
+    /// empty until the first value.
     slots: Vec<(u64, T)>,
     /// The index in `slots` of the slot that was used last.
     last: usize,
@@ -101,7 +102,6 @@ pub struct Windows<T> {
     total: T,
     seconds: Ring<T>,
     tens: Ring<T>,
-    /// The earliest time for which a value was counted, in ns.
     first_ns: Option<u64>,
 }
 
@@ -126,7 +126,7 @@ impl<T: Default> Windows<T> {
         *first = time_ns.min(*first);
     }
 
-    /// Returns the parts of the value of a span, which the caller adds up.
+    /// Returns the values whose sum is the value of a span. The caller adds them up.
     pub fn parts(&self, span: Span, now_ns: u64) -> Vec<&T> {
         match span {
             Span::TenSeconds => self.seconds.within(now_ns).collect(),

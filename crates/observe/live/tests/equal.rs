@@ -45,8 +45,8 @@ fn live() -> Live {
     })
 }
 
-/// Compares a live model with the model of the same events. Returns the numbers of callbacks, chains
-/// and edges that were compared.
+/// Compares a live model with the model that `onbeat model` makes of the same events. Returns the
+/// numbers of callbacks, chains and edges that were compared.
 fn compare(live: &Live, events: &[Event]) -> Result<[usize; 3], TestCaseError> {
     let model = model_of(events);
     prop_assert!(live.model() == model, "the synthesis is the same");
@@ -189,8 +189,8 @@ fn cuts() -> u64 {
     std::env::var("ONBEAT_CUTS").map_or(8, |n| n.parse().expect("a number"))
 }
 
-/// Cuts the events off at instants that depend on `seed`. Compares the live model with the usual
-/// model at each of them.
+/// Cuts the events off at instants that depend on `seed`. At each instant, compares the live model
+/// with the model that `onbeat model` makes of the same events.
 fn cut(events: &[Event], seed: u64) -> [usize; 3] {
     let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {

@@ -28,7 +28,8 @@ pub enum Decoded {
         /// The process is suspended by SIGSTOP and waits for SIGCONT.
         stopped: bool,
     },
-    /// A process that uses DDS without ROS 2 has a listener whose function needs a probe.
+    /// A process that uses DDS without ROS 2 has a listener. The listener's function for new data
+    /// needs a probe.
     Listener {
         pid: u32,
         /// The address at which the listener's function for new data begins, in the process's memory.

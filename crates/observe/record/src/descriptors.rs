@@ -26,8 +26,8 @@ pub fn restore_in_child() {
     }
 }
 
-/// Returns how many probes fit into half of the limit of open files. The other half is for other
-/// files.
+/// Returns how many probes fit into half of the limit of open files. The other half is for the
+/// recorder's other files.
 pub fn room_for_probes() -> usize {
     let most = limit().map_or(1024, |limit| limit.rlim_cur);
     usize::try_from(most / PER_PROBE / 2).unwrap_or(usize::MAX)

@@ -132,8 +132,8 @@ impl Border {
         !self.outside.is_empty() && self.outside.contains(&pid)
     }
 
-    /// Returns whether an event is left out because of the limits. Events that show which thread
-    /// has the CPU for which a recorded thread waits are always kept.
+    /// Returns whether an event is left out because of the limits. Scheduler events that show why a
+    /// recorded thread waits for a CPU are never left out.
     pub(crate) fn leaves_out(&self, event: &Event) -> bool {
         let names_holder = matches!(
             event.kind,
@@ -218,7 +218,7 @@ mod tests {
     struct Sleeper(Child);
 
     impl Sleeper {
-        /// Waits until the child executes `sleep`: in the middle of its exec a process has no
+        /// Starts the command and waits until it executes `sleep`. During its exec a process has no
         /// environment.
         fn new(command: &mut Command) -> Sleeper {
             let sleeper = Sleeper(command.arg("60").spawn().expect("sleep starts"));

@@ -12,16 +12,17 @@ use std::time::{Duration, Instant};
 /// The longest time that onbeat waits for one answer of a process. Reading a process usually takes
 /// some milliseconds.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
-/// The number of a user's silent processes after which onbeat reads no other process of this user. A process
-/// is silent if it did not answer in time.
+/// The number of silent processes of one user after which onbeat reads no other process of this
+/// user. A process is silent if it did not answer in time.
 const SILENT_PER_USER: usize = 3;
 /// The number of silent processes after which onbeat reads only processes of root. One user may have
 /// thousands of user ids in user namespaces.
 const SILENT_MAX: usize = 16;
-/// The CPU time for reading the processes of one user, enough for a thousand usual ones.
+/// The limit of the CPU time that onbeat spends on reading the processes of one user. It is enough
+/// for a thousand usual processes.
 const CPU_PER_USER: Duration = Duration::from_secs(20);
-/// The divisor of the recording's duration that gives additional CPU time for each user. onbeat may
-/// read a user's processes for a fifth of the duration in addition to [`CPU_PER_USER`].
+/// The part of the recording's duration that onbeat may additionally spend on reading the processes
+/// of one user, as a divisor: a fifth of the duration. It is added to [`CPU_PER_USER`].
 const DURATION_DIVISOR: u32 = 5;
 const USERS_MAX: usize = 1024;
 /// The user id that stands for users beyond [`USERS_MAX`], and for processes whose user ids differ.

@@ -85,7 +85,8 @@ pub fn use_permitted() -> Result<(), MissingPrivilege> {
     })
 }
 
-/// The work that the recorder still has to do, from which follow the capabilities that it keeps.
+/// The work that the recorder still has to do. This work decides which capabilities the recorder
+/// keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Needs {
     /// The kernel requires CAP_SYS_ADMIN for uprobes, so the recorder keeps this capability.

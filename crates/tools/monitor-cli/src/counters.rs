@@ -22,6 +22,6 @@ pub struct Counters {
 pub struct Exports {
     pub sent: u64,
     pub failed: u64,
-    /// The number of messages that were never sent, because the next message was ready before.
+    /// The number of messages that were never sent, because a newer message replaced them first.
     pub replaced: u64,
 }

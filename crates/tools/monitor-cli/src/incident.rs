@@ -6,8 +6,9 @@ use onbeat_live::LateSeen;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 
-/// The time without a violation after which a subject has recovered, in ns. Because of this time, a
-/// figure close to its limit does not begin a new incident again and again.
+/// The time without a violation after which a subject (a chain, callback, topic or CPU) has
+/// recovered, in ns. Because of this time, a figure close to its limit does not begin a new
+/// incident again and again.
 const QUIET_NS: u64 = 10_000_000_000;
 
 /// The greatest number of violations, and of late executions, that are stored in an incident. All
@@ -85,8 +86,8 @@ struct Active {
 pub struct Incidents {
     /// The time after the begin of an incident within which other subjects can join it.
     join_ns: u64,
-    /// The time after a late execution within which an incident of its chain may begin and include
-    /// it.
+    /// The longest time that a late execution waits for an incident of its chain. An incident that
+    /// begins within this time includes the execution.
     window_ns: u64,
     next: u64,
     open: BTreeMap<u64, Incident>,
@@ -104,9 +105,9 @@ fn subject(finding: &Finding) -> &str {
     }
 }
 
-/// Returns the deadline of each chain by chain id: the latency above which a single execution is
-/// late. If a rule has several limits, the largest one counts: `{p50: 70ms, max: 80ms}` allows an
-/// execution of 75 ms.
+/// Returns the deadline of each chain by chain id: the latency above which a single execution
+/// counts as late. If a requirement has several limits, the largest one counts: `{p50: 70ms, max:
+/// 80ms}` allows an execution of 75 ms.
 pub fn deadlines(findings: &[Finding]) -> BTreeMap<String, u64> {
     let mut rules: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for finding in findings {
@@ -237,7 +238,7 @@ impl Incidents {
     }
 
     /// Adds late executions to the incidents of their chains. An execution whose chain has no
-    /// incident yet waits for one until it leaves the window.
+    /// incident yet waits for one for at most `window_ns`.
     fn hand_over(&mut self, now_ns: u64) {
         let oldest_ns = now_ns.saturating_sub(self.window_ns);
         let mut waiting = std::mem::take(&mut self.waiting);

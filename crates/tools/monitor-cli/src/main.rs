@@ -60,8 +60,8 @@ enum PublisherWords {
     },
 }
 
-/// Gives up all rights except those for recording and for entering a container. Deactivates these
-/// rights until the files that the caller named have been read.
+/// Gives up all rights except those for recording and for entering a container. These rights stay
+/// inactive until the monitor has read the files that the user named.
 fn confine() -> io::Result<()> {
     let recorder = onbeat_record::AT_START.iter().copied();
     // To enter the file systems of a container (`--diagnostics`).

@@ -52,7 +52,8 @@ struct Figures<'a> {
     sentence: Option<&'a str>,
 }
 
-/// The facts about a saved incident that are needed to write its figures again later.
+/// The facts about a saved incident with which the file of its figures is written again when the
+/// incident has ended.
 #[derive(Debug, Clone)]
 pub struct Known {
     begin_realtime_ns: u64,

@@ -74,8 +74,9 @@ impl Rate {
 }
 
 impl Saver {
-    /// Starts the thread that saves incidents. Without a store it writes only texts. If `waits` is
-    /// true, a call that orders a job returns after the job is done.
+    /// Starts the thread that saves incidents. Without a store, the thread only writes the text
+    /// files that callers order. If `waits` is true, a call that orders a job returns after the job
+    /// is done.
     pub fn begin(store: Option<Store>, saves_per_hour: u32, waits: bool) -> Saver {
         let (jobs, taken) = sync_channel::<Job>(1);
         let (report, reports) = channel();

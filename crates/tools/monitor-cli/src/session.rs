@@ -46,7 +46,6 @@ pub struct Outputs {
     pub textfile: Option<PathBuf>,
     pub otlp: Option<Otlp>,
     pub diagnosis: Option<Diagnosis>,
-    /// The directory of incidents as the user named it.
     pub incidents: Option<PathBuf>,
 }
 

@@ -27,7 +27,8 @@ pub struct Watch {
     live: Live,
     requirements: Requirements,
     span: Span,
-    /// The latest reading of the system's structure. The window's figures replace its figures.
+    /// The model at the latest reading of the system's structure. The figures of the window replace
+    /// the model's own figures.
     model: Option<Model>,
     wanted: BTreeSet<String>,
     refreshed_ns: Option<u64>,

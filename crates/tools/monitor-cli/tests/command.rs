@@ -524,7 +524,6 @@ fn collect(listener: &std::net::TcpListener) -> (String, Value) {
     }
 }
 
-/// Formats a metric of an OTLP message as lines of Prometheus' text format.
 fn as_lines(metric: &Value) -> Vec<String> {
     let name = metric["name"].as_str().unwrap();
     let (kind, suffix) = ["sum", "gauge", "summary"]

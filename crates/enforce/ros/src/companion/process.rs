@@ -6,8 +6,8 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ChildStderr, ExitStatus};
 
-/// A child of this process. This process started it, or another child did on its behalf
-/// (CLONE_PARENT).
+/// A child of this process. Either this process started the child, or another child started it for
+/// this process (CLONE_PARENT).
 #[derive(Debug)]
 pub struct Process {
     pid: Pid,

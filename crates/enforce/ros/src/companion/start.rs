@@ -18,12 +18,11 @@ use std::process::{ChildStdin, Command, Stdio};
 /// shaper holds messages back itself.
 const PUBLICATION_MODE: &str = "RMW_FASTRTPS_PUBLICATION_MODE";
 
-/// Returns the environment of the application's process. Checks that the process is still the same
-/// one.
+/// Returns the environment of the application's process.
 ///
 /// # Errors
 ///
-/// Returns a [`CompanionError`] if the process has changed, or has no ROS 2.
+/// Returns a [`CompanionError`] if the process has ended or changed its user, or has no ROS 2.
 pub fn own_environment(beside: &Beside) -> Result<Environment, CompanionError> {
     let mut found = match beside.container.contains(&Namespace::Mount) {
         true => Environment::of_container(beside.pid)?,

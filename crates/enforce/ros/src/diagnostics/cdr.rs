@@ -39,7 +39,7 @@ pub(super) fn stamp(message: &mut [u8], stamp_ns: u64) {
     }
 }
 
-/// Converts a time to `builtin_interfaces/msg/Time`. Seconds are the bits of an i32, which ends in
+/// Converts a time to `builtin_interfaces/msg/Time`. The seconds are an i32, which overflows in
 /// 2038.
 fn time(ns: u64) -> [u32; 2] {
     let seconds = i32::try_from(ns / 1_000_000_000).unwrap_or(i32::MAX);

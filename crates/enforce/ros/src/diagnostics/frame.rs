@@ -25,7 +25,7 @@ pub enum Frame<'b> {
 pub enum Reply {
     /// The process that publishes diagnostics has created its publisher.
     Ready,
-    /// The ROS 2 of the application has no diagnostic_msgs.
+    /// The application's installation of ROS 2 lacks the package diagnostic_msgs.
     NoPackage,
     /// The message with this number was published.
     Published(u32),

@@ -6,16 +6,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const MAX_NOTES: usize = 16;
 
 /// The progress of the publication of diagnostics.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Standing {
-    /// The user did not request diagnostics.
     #[default]
     NotAsked,
     /// Diagnostics were requested, and no publisher has answered yet.
     Coming,
-    /// Diagnostics are published.
     Ready,
-    /// The ROS 2 of the application has no diagnostic_msgs.
+    /// The application's installation of ROS 2 lacks the package diagnostic_msgs.
     NoPackage,
     /// The first publisher of diagnostics has ended. The text is the reason.
     Failed(String),

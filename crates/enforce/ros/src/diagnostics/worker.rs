@@ -21,23 +21,23 @@ const RESTART_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::
 
 /// A source of the statuses that the thread of diagnostics publishes.
 pub trait Source: Send {
-    /// Returns the last message. The publisher sends it if this process ends unexpectedly.
+    /// Returns the statuses of the message that the publisher sends if this process ends
+    /// unexpectedly.
     fn will(&mut self) -> Vec<DiagnosticStatus>;
 
-    /// Returns the statuses of the next message, and the message's number.
+    /// Returns the next message: its number and its statuses.
     fn report(&mut self) -> (u32, Vec<DiagnosticStatus>);
 
     /// Notes that the publisher has published the message with this number.
     fn published(&mut self, number: u32);
 
-    /// Notes that the messages without an answer will not be answered any more.
+    /// Notes that the publisher will not answer the messages that it has not answered yet.
     fn forget_sent(&mut self);
 
-    /// Reports whether the publisher answers: all messages except for the latest ones have an
-    /// answer.
+    /// Reports whether the publisher has answered all messages except for the latest ones.
     fn is_confirmed(&self) -> bool;
 
-    /// Returns the time from one message to the next.
+    /// Returns the time between two messages to the publisher.
     fn interval(&self) -> Duration {
         MESSAGE_INTERVAL
     }
@@ -48,7 +48,6 @@ pub trait Source: Send {
 #[derive(Debug)]
 pub struct Diagnostics {
     thread: Option<JoinHandle<()>>,
-    /// The channel to the thread. Dropping this sender ends the thread.
     wake: Option<Sender<()>>,
 }
 

@@ -24,7 +24,6 @@ pub struct Allocator(pub [*mut c_void; 5]);
 pub struct Handle(pub [*mut c_void; 4]);
 
 impl Handle {
-    /// Returns a handle with the value that `rcl_get_zero_initialized_*` gives.
     pub const fn zero() -> Handle {
         Handle([std::ptr::null_mut(); 4])
     }
@@ -43,8 +42,8 @@ pub const NODE_OPTIONS_ROSOUT: usize = 56;
 pub struct WaitSet {
     pub subscriptions: *mut *const Handle,
     pub subscriptions_len: usize,
-    /// The rest of rcl's wait set: guard conditions, timers, clients, services and events (pointer
-    /// and length each), and rcl's own data.
+    /// The other fields of rcl's wait set: guard conditions, timers, clients, services and events
+    /// (pointer and length each), and rcl's own data.
     pub rest: [*mut c_void; 11],
     pub spare: [*mut c_void; 4],
 }
@@ -55,7 +54,7 @@ pub struct WaitSet {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Time {
     pub sec: u64,
-    /// The rest of the duration in ns, below 10^9.
+    /// The part of the duration below one second, in ns.
     pub nsec: u64,
 }
 
@@ -110,7 +109,6 @@ pub struct RequestId {
     pub spare: [u64; 4],
 }
 
-/// A sequence of messages, as a message in C contains it.
 #[repr(C)]
 pub struct Sequence {
     pub data: *const c_void,

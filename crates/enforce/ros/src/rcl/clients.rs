@@ -30,7 +30,7 @@ impl Drop for Shared {
 /// The reason why a request was not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unsent {
-    /// The service event is damaged for the middleware, or has no request.
+    /// The middleware cannot read the service event, or the event has no request.
     Damaged,
     /// The middleware refused the request with this code of rcl. The caller may try again.
     Refused(i32),

@@ -28,7 +28,6 @@ pub(super) struct Maker {
     destroy: unsafe extern "C" fn(*mut c_void),
 }
 
-/// A message as a C struct, with its default values.
 pub(super) struct Message {
     pub(super) at: *mut c_void,
     maker: Maker,

@@ -31,7 +31,7 @@ use threads::Running;
 
 /// The name of the ROS 2 node under which the shaper runs.
 pub const NODE: &str = "onbeat_shaper";
-/// The longest time for which a waiting thread does not read the page, in ns. A change of the page
+/// The longest time between two reads of the page by a waiting thread, in ns. A change of the page
 /// takes effect within this time.
 pub const POLL_NS: u64 = 50_000_000;
 /// The time without a publisher on the held topics after which a shaper without an owner ends, in

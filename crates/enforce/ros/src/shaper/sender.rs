@@ -17,8 +17,8 @@ use std::sync::Arc;
 /// item, in ns.
 const SETTLE_NS: i64 = 500_000_000;
 
-/// The share of wake-ups, in 1/1000, that should come before the slot. The sender then spins until
-/// the slot begins, because a wake-up takes between 10 and 100 us.
+/// The share of wake-ups, in 1/1000, that should come before the slot begins. The sender then spins
+/// until the slot begins, because a wake-up takes between 10 and 100 us.
 const IN_TIME_PER_1000: usize = 990;
 /// The time before a slot at which the sender wakes up, in ns, until it has measured its wake-up
 /// latency.
@@ -33,8 +33,8 @@ pub(super) fn lead() -> Lead {
     Lead::new(IN_TIME_PER_1000, FIRST_LEAD_NS, LEAD_RANGE_NS)
 }
 
-/// The thread that publishes. Its loop allocates nothing, takes no lock, and waits only for a
-/// notification or a time.
+/// The thread that publishes the items of one output. Its loop allocates nothing, takes no lock,
+/// and waits only for a notification or a time.
 pub(crate) struct Sender {
     pub(crate) shared: Arc<Shared>,
     pub(crate) index: usize,

@@ -44,8 +44,8 @@ impl Slots {
         }
     }
 
-    /// Returns the schedule of an output, or `None` while the owner writes a new one. Real-time
-    /// safe.
+    /// Returns the schedule of the output with this index, or `None` while the owner writes a new
+    /// one. Real-time safe.
     pub(crate) fn schedule(&self, output: usize) -> Option<SlotSchedule> {
         match self {
             Slots::Page(page) => page.schedule(output),

@@ -57,7 +57,6 @@ fn of_kind(notes: &[(&Note, u64)]) -> Vec<Said> {
     each.collect()
 }
 
-/// Changes the verbs after `name` to the plural, because the sentence is about several subjects.
 pub(super) fn in_plural(sentence: String, name: &str) -> String {
     let verbs = [(" was ", " were "), (" is ", " are ")];
     verbs.into_iter().fold(sentence, |sentence, (one, many)| {

@@ -10,8 +10,8 @@ use crate::evidence::{PathEvidence, PathFigures, PathKey, MEMORY};
 use crate::schema::{Assumed, Chain, ChainFigures, Share};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Returns the chains of the model, sorted by id. Moves the paths that are not chains to `hidden`,
-/// together with the counts of the chains' last outputs.
+/// Returns the chains of the model, sorted by id. Moves to `hidden` the evidence that the chains do
+/// not show: paths that are not chains, and the numbers of executions by topic of the last output.
 pub(super) fn chains(
     evidence: &mut Evidence,
     groups: &Groups,

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const MIN_OUTPUTS: u64 = 5;
 
-/// The number of observations from which onbeat no longer takes an effect for chance.
+/// The number of observations at which onbeat treats an effect as real and not as chance.
 const SEVERAL: u64 = 2;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -18,13 +18,14 @@ pub(super) struct Group {
     pub(super) topic: String,
     pub(super) members: BTreeSet<String>,
     pub(super) publishers: BTreeSet<String>,
-    /// The junction that remains without the members that may not belong to the group. With `Or`,
-    /// its inputs are the members that publish on their own inputs.
+    /// The reading of the junction without the members that may not belong to the group. If its
+    /// kind is `Or`, its inputs are the members that publish on their own inputs.
     pub(super) without_open: Reading,
     pub(super) criterion: Criterion,
     pub(super) state: JunctionState,
     pub(super) matching: Matching,
-    /// The number of outputs for which the data do not show which items the junction joined.
+    /// The number of outputs for which the data do not show which items the junction joined to
+    /// produce the output.
     pub(super) chosen: u64,
     pub(super) outputs: u64,
     pub(super) confidence: f64,
@@ -251,10 +252,13 @@ impl<'a> Deciding<'a> {
         unpredicted <= self.few() && self.evidence.missing <= self.few()
     }
 
-    /// Reports whether only a synchroniser explains the outputs: several subscriptions publish, or
-    /// one subscription does not publish whenever a synchroniser would not. The second sign does
-    /// not count for a synchroniser by approximate time, because a fast subscription that looks for
-    /// new inputs of others behaves in the same way.
+    /// Reports whether only a synchroniser explains the outputs. A synchroniser must predict them,
+    /// and there must be one of two signs:
+    ///
+    /// - Several subscriptions publish.
+    /// - At least twice, a publishing subscription did not publish when a synchroniser would not
+    ///   have published either. This sign does not count for a synchroniser by approximate time,
+    ///   because a fast subscription that looks for new inputs of others behaves in the same way.
     fn is_explained(&self) -> bool {
         let holds = self.evidence.held >= SEVERAL && !self.evidence.approximate;
         self.is_predicted() && (self.publishers.len() > 1 || holds)

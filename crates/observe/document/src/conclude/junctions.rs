@@ -33,9 +33,9 @@ pub(super) fn junctions(groups: &Groups, graph: &Graph) -> Vec<Junction> {
     junctions
 }
 
-/// Builds the OR junction of several publishers. The junction is ambiguous if some publishers may
-/// wait for one another. They may if they belong to a guessed node, or to a group whose junction is
-/// not certain.
+/// Builds the OR junction of several publishers. The junction is ambiguous if some of the
+/// publishers may wait for one another: they belong to a guessed node, or to a group whose junction
+/// is not certain.
 fn either(to: &str, from: &[&str], graph: &Graph, doubt: Option<&Group>) -> Junction {
     let inputs = |ids: &[&str]| ids.iter().map(|id| id.to_string()).collect();
     let open = match doubt {
@@ -70,9 +70,9 @@ fn either(to: &str, from: &[&str], graph: &Graph, doubt: Option<&Group>) -> Junc
     }
 }
 
-/// Returns the publishing subscriptions of which onbeat cannot know whether they wait for one
-/// another: at least one of them belongs to a guessed node, which can be any node of the process.
-/// Returns an empty list if all nodes are known.
+/// Returns the publishing subscriptions if they may wait for one another: at least one of them
+/// belongs to a guessed node, which can be any node of the process. Returns an empty list if all
+/// nodes are known.
 fn may_wait<'a>(publishers: &[&'a str], graph: &Graph) -> Vec<&'a str> {
     let of = |id: &str| graph.callbacks.get(id);
     let takes = |id: &&str| of(id).is_some_and(|c| c.kind == CallbackType::Subscription);

@@ -14,7 +14,7 @@ pub(super) struct Paths {
 
 type Counts = BTreeMap<PathKey, BTreeMap<String, u64>>;
 
-/// The executions that ended on a path of the graph. One path of the graph can join several paths
+/// The executions that ended on one path of the model's graph. Such a path can join several paths
 /// of the evidence.
 #[derive(Default)]
 pub(super) struct Ended {
@@ -24,8 +24,9 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// Returns the positions of the sync vertices that follow their publishing callback on the
-    /// path. Returns `None` unless the path is a single path of the evidence with all its vertices.
+    /// Returns the positions of the sync vertices that stand on the path directly after the
+    /// callback that publishes their output. Returns `None` if the path joins several paths of the
+    /// evidence, or leaves out vertices of its path of the evidence.
     pub(super) fn plain(&self) -> Option<&[usize]> {
         match self.parts.as_slice() {
             [(key, _)] if self.vertices == key.callbacks.len() => Some(&key.own),
@@ -40,8 +41,8 @@ impl Ended {
 }
 
 impl Paths {
-    /// Moves the paths out of the evidence and adds them to the paths of the graph. The counts of
-    /// lost and dropped items stay in the evidence.
+    /// Moves the paths out of the evidence, and returns the paths of the graph to which they
+    /// belong. The counts of lost and dropped items stay in the evidence.
     pub(super) fn of(evidence: &mut Evidence, groups: &Groups) -> Self {
         let mut paths = Paths {
             ended: BTreeMap::new(),

@@ -22,7 +22,7 @@ pub enum RecoverError {
     Inconsistent(String),
 }
 
-/// The only field that the evidence of a redacted model has.
+/// The name of the only field that the evidence of a redacted model has.
 pub const REDACTED: &str = "redacted";
 
 pub(crate) fn recover(mut model: Model) -> Result<Evidence, RecoverError> {
@@ -165,8 +165,8 @@ fn add_foreign_sentences(evidence: &mut Evidence, coverage: Vec<String>, assumpt
         .extend(said.chain(assumed).map(|note| (note, 1)));
 }
 
-/// Returns a model that has the sentences of the evidence. The model has chains only if a sentence
-/// depends on them, because chains take most of the time and memory.
+/// Makes a model for its sentences only. The model has chains only if a sentence depends on them,
+/// because chains take most of the time and memory.
 fn conclude_sentences(evidence: &mut Evidence) -> Model {
     let mut figures = evidence.paths.values().flat_map(|p| p.modes.values());
     if figures.any(|f| f.crossed > 0) {

@@ -117,7 +117,7 @@ impl Evidence {
 }
 
 /// Parses a path's key, written as `callback topic callback ...`. The mark `=` stands before a sync
-/// vertex that follows its publishing callback on the path.
+/// vertex that comes directly after the callback that publishes its output.
 pub(crate) fn key(path: &str) -> PathKey {
     let words: Vec<&str> = path.split(' ').collect();
     let callbacks = || words.iter().step_by(2);

@@ -71,7 +71,6 @@ impl Buckets {
         self.full = all.dense();
     }
 
-    /// Adds up the buckets of several distributions at once.
     pub(super) fn sum<'a>(parts: impl Iterator<Item = &'a Buckets>) -> Buckets {
         let mut sum = Filled::default();
         let (mut numbers, mut buckets) = (Vec::new(), Vec::new());
@@ -344,8 +343,8 @@ mod tests {
         assert!(buckets.filled().buckets.len() <= MOST);
     }
 
-    /// The values come every 10 ms for an hour: times of a steady callback, of a callback with
-    /// several modes, and random times.
+    /// Records a value every 10 ms for an hour in three distributions: times of a steady callback,
+    /// times of a callback with several modes, and random times.
     #[test]
     fn a_distribution_takes_the_same_few_bytes_for_an_hour() {
         let mut seed = 3u64;

@@ -84,7 +84,6 @@ impl Dense {
     }
 }
 
-/// Appends a number in a code of variable length. Most numbers need one byte.
 #[inline]
 fn push(bytes: &mut Vec<u8>, number: u64) {
     match number < 0x80 {

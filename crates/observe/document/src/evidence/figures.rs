@@ -34,7 +34,6 @@ impl Figures for CallbackFigures {
     }
 }
 
-/// Returns the number of executions divided by the number of executions with a known CPU time.
 fn share_of_all(figures: &CallbackFigures) -> f64 {
     match figures.exec_ns.count() {
         0 => 1.0,

@@ -14,18 +14,18 @@ pub struct Hidden {
     pub callbacks: Vec<Callback>,
     pub edges: Vec<Edge>,
     pub paths: Vec<HiddenPath>,
-    /// For each visible chain (by id) and topic: the number of executions whose last output was
-    /// published on this topic.
+    /// For each visible chain (by id) and topic: the number of executions of the chain whose last
+    /// output was published on this topic.
     pub outputs: BTreeMap<String, BTreeMap<String, u64>>,
     /// The ids of visible chains that sum up several paths, or whose path skips a sync vertex.
     /// Their single paths are in the field `paths`.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub derived: BTreeSet<String>,
-    /// The positions of the sync vertices that follow their publishing callback on the chain, for
-    /// each visible chain (by id).
+    /// For each visible chain (by id): the positions of the sync vertices that come directly after
+    /// the callback that publishes their output.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub own: BTreeMap<String, Vec<usize>>,
-    /// The figures between two ends that the model shows only as a part of a sum.
+    /// The figures between a source and a sink that the model shows only as a part of a sum.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ends: Vec<HiddenEnds>,
     pub lost: Vec<CountedOnPath>,

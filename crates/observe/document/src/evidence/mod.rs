@@ -26,9 +26,9 @@ pub const MEMORY: &str = "(memory)";
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Evidence {
     pub runs: BTreeMap<String, Run>,
-    /// The callbacks by id. Their figures are only in `modes`, and only timers have periods.
+    /// The callbacks by id. A callback's figures are in `modes` only. Only timers have a period.
     pub callbacks: BTreeMap<String, Callback>,
-    /// The edges by key. Their figures are only in `modes`.
+    /// The edges by key. An edge's figures are in `modes` only.
     pub edges: BTreeMap<EdgeKey, Edge>,
     pub paths: BTreeMap<PathKey, PathEvidence>,
     /// The figures between the ends of chains, by mode. They cover all paths between the ends, also
@@ -131,8 +131,9 @@ impl HelperEvidence {
 pub struct PathKey {
     pub callbacks: Vec<String>,
     pub topics: Vec<String>,
-    /// The positions of the sync vertices that follow their publishing callback on the path. If
-    /// that callback does not wait for others, the path leads around these vertices.
+    /// The positions of the sync vertices that come directly after the callback that publishes
+    /// their output. If this callback does not wait for other callbacks, the model's path leads
+    /// around these vertices.
     pub own: Vec<usize>,
 }
 
@@ -153,9 +154,10 @@ pub struct PathEvidence {
     pub per_run: BTreeMap<String, Dist>,
 }
 
-/// The figures of one path in one mode, or of all paths between two ends in one mode. Between two
-/// ends, `sums` is empty. The latency then begins with the newest start on which an output depends,
-/// and the data age with the oldest.
+/// The figures of one path in one mode, or of all paths between two ends in one mode.
+///
+/// For all paths between two ends, `sums` is empty. Their latency begins with the newest start on
+/// which an output depends, and their data age with the oldest.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PathFigures {
     pub latency_ns: Dist,
@@ -199,7 +201,8 @@ pub struct SyncEvidence {
     /// no synchroniser explains the outputs.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub predicted: u64,
-    /// The number of executions that did not publish the output although a synchroniser would have.
+    /// The number of executions of publishing subscriptions that did not publish the output,
+    /// although a synchroniser would have.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub missing: u64,
     /// The number of executions of publishing subscriptions that did not publish, and at which a
@@ -224,7 +227,7 @@ pub struct MemberEvidence {
     pub fresh: u64,
     /// The number of outputs before which this subscription had exactly one new input.
     pub once: u64,
-    /// The number of outputs of a synchroniser that this subscription feeds too.
+    /// The number of outputs of a synchroniser to which this subscription passes its messages too.
     pub shared: u64,
     /// The number of outputs that this subscription published although another publishing
     /// subscription had no unused input.
@@ -248,13 +251,14 @@ pub struct MemberEvidence {
     /// link to this subscription's input, although this subscription had an unused input.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub passed_over: u64,
-    /// The subscriptions of the node from whose data this subscription's inputs were computed.
+    /// Other subscriptions of the same node. The inputs of this subscription were computed from
+    /// their data.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub after: BTreeSet<String>,
 }
 
-/// Returns how many of the outputs may contradict a conclusion, because a recording begins in the
-/// middle and events get lost.
+/// Returns the largest number of outputs that may contradict a conclusion about `outputs` outputs.
+/// Some outputs contradict it because a recording begins in the middle and events get lost.
 pub fn few(outputs: u64) -> u64 {
     (outputs / 20).max(1)
 }

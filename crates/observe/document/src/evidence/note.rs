@@ -45,8 +45,8 @@ pub enum Note<V = String, N = String> {
     #[serde(with = "no_subject")]
     OutOfOrder,
     Outside(N),
-    /// A callback took an item of this topic, and then took a later one itself before it had
-    /// published anything.
+    /// A callback took an item of this topic, and then a later one before it published anything.
+    /// The earlier item counts as taken, but no chain follows it.
     Overtaken(N),
     /// Figures for some pairs of a source and a sink are missing, because there are too many pairs.
     /// The count is the number of outputs of these pairs.
@@ -93,8 +93,8 @@ pub enum Note<V = String, N = String> {
     UnknownHandle,
     #[serde(with = "no_subject")]
     UnknownMachine,
-    /// One of several callbacks that waited for responses has published under this name. onbeat
-    /// cannot know which of them did.
+    /// One of several callbacks that waited for responses has published on this topic or service.
+    /// onbeat cannot know which of these callbacks it was.
     UnknownWaiter(N),
     Unscheduled(V),
     Unseen(V),

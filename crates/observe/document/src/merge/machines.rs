@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Default)]
 pub(super) struct Machines {
-    /// The known boots of each known host. The entry `""` has the boots of unknown hosts.
+    /// The known boots of each known host, by host name. The entry `""` has the boots of unknown
+    /// hosts.
     hosts: BTreeMap<String, BTreeSet<String>>,
     starts: BTreeMap<u64, BTreeSet<String>>,
     longest_ns: u64,

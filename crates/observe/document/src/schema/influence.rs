@@ -81,15 +81,15 @@ pub struct Cause {
     /// The component that had the CPU, or that woke the callback's thread up.
     #[serde(flatten)]
     pub by: Component,
-    /// The time for which the component had the CPU within executions that were ready to run, in
-    /// ns.
+    /// The time in ns for which the component had the CPU while executions that had begun were
+    /// ready to run.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub preempted_ns: u64,
     /// The number of preemptions that `preempted_ns` adds up.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub preempted: u64,
-    /// The time for which the component had the CPU before executions whose thread was ready to
-    /// begin, in ns.
+    /// The time in ns for which the component had the CPU while threads were ready to begin an
+    /// execution.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub delayed_ns: u64,
     /// The number of delays that `delayed_ns` adds up.

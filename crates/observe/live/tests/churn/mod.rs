@@ -7,7 +7,7 @@ pub const SECOND_NS: u64 = 1_000_000_000;
 
 const IDS: u32 = 100_000;
 
-/// A recorded system, which can be played several times with other ids and names.
+/// A recorded system. It can be played several times with other ids and names.
 pub struct Recorded {
     events: Vec<Event>,
     first_ns: u64,
@@ -40,8 +40,9 @@ impl Recorded {
         self.events.last().expect("events").time_ns - self.first_ns
     }
 
-    /// Returns the events of the copy `generation` of the system, from `start_ns` on. Processes have other
-    /// ids, nodes and topics have other names, and all processes exit at the end.
+    /// Returns the events of a copy of the system, from `start_ns` on. In each copy, `generation`,
+    /// the processes have other ids, and nodes and topics have other names. All processes exit at
+    /// the end.
     pub fn copy(&self, generation: u32, start_ns: u64) -> impl Iterator<Item = Event> + '_ {
         let ids = 1_000_000 + generation % 20_000 * IDS;
         let events = self.events.iter().filter(|e| e.kind != EventKind::Exit);
@@ -136,7 +137,7 @@ impl Recorded {
     }
 }
 
-/// Returns an event that only lets time pass.
+/// Returns an event that has no effect except that time passes.
 pub fn nothing(time_ns: u64) -> Event {
     Event {
         time_ns,

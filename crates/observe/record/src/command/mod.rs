@@ -178,7 +178,7 @@ impl RecordedCommand {
         self.ending = Some((since, next));
     }
 
-    /// Resumes all suspended processes. Processes that outlive the command are resumed too.
+    /// Resumes all suspended processes, also those that run on after the command has ended.
     pub fn resume_all(&self) {
         if let Some((suspended, _)) = &self.suspended {
             suspended.resume_all();
@@ -186,8 +186,6 @@ impl RecordedCommand {
     }
 }
 
-/// Returns whether onbeat belongs to the terminal's foreground process group, which gets signals such as
-/// Ctrl-C.
 fn is_in_foreground() -> bool {
     // SAFETY: plain system calls.
     unsafe { libc::tcgetpgrp(0) == libc::getpgrp() }

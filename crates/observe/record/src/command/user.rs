@@ -70,7 +70,7 @@ pub fn caller() -> Caller {
     }
 }
 
-/// Returns the user who called sudo, or `None` if sudo did not start onbeat or this user is root.
+/// Returns the user who called sudo, or `None` if sudo did not start onbeat or root called sudo.
 pub fn invoking() -> Option<User> {
     match caller() {
         Caller::User(user) => Some(user),

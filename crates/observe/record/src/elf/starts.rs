@@ -85,9 +85,9 @@ fn entry_of(source: &(impl Source + ?Sized), file_offset: u64) -> Option<bool> {
     None
 }
 
-/// Returns whether the unwind description at `at` has only the rules that are usual at the first
-/// instruction of a function. Other rules belong to a function's cold part, to the program's entry
-/// point, or to code that returns in an unusual way.
+/// Returns whether the unwind description at `at`, an offset in the file, has only the rules that
+/// are usual at the first instruction of a function. Other rules belong to a function's cold part,
+/// to the program's entry point, or to code that returns in an unusual way.
 fn starts_as_called(source: &(impl Source + ?Sized), at: u64) -> Option<bool> {
     let mut entry = [0; ENTRY_BYTES];
     // The last description of a file may be shorter.

@@ -257,7 +257,6 @@ fn one<T: Pod + Copy>(source: &(impl Source + ?Sized), at: u64) -> Option<T> {
         .copied()
 }
 
-/// Reads a part of the file. Allocates no memory for bytes that the file cannot have.
 fn piece(
     source: &(impl Source + ?Sized),
     at: u64,

@@ -75,8 +75,8 @@ pub struct Lineage {
 }
 
 impl Lineage {
-    /// The layout of the table: number of entries, shift, factor and check, as `records.table` defines them.
-    /// A process that maps the table uses the same layout.
+    /// The layout of the table of lineage: number of entries, shift, factor and check, as
+    /// `records.table` defines them. A process that maps the table uses the same layout.
     pub const LAYOUT: [u64; 4] = [
         LINEAGE_ENTRIES as u64,
         LINEAGE_SHIFT as u64,
@@ -84,8 +84,8 @@ impl Lineage {
         LINEAGE_CHECK as u64,
     ];
 
-    /// Takes the maps `roots` and `lineage`. From now on only the BPF programs can write to `lineage`, even
-    /// if another process has a descriptor of it.
+    /// Creates a [`Lineage`] from the BPF maps `roots` and `lineage`. From now on only the BPF
+    /// programs can write to `lineage`, even if another process has a descriptor of it.
     pub(super) fn new(roots: MapHandle, table: MapHandle) -> io::Result<Lineage> {
         table.freeze().map_err(io::Error::other)?;
         Ok(Lineage { roots, table })
@@ -102,7 +102,8 @@ impl Lineage {
         added.map_err(io::Error::other)
     }
 
-    /// Removes a root, because its process has ended or no execution begins with it any more.
+    /// Removes a root. The caller does this when the root's process has ended, or when no execution
+    /// begins with the root any more.
     pub fn remove_root(&self, pid: u32, root: Root) {
         // The entry is gone already if others have taken its place.
         let _ = self.roots.delete(&root.key(pid));
@@ -125,7 +126,8 @@ impl Lineage {
         added.map_err(io::Error::other)
     }
 
-    /// Removes a join, because its process has ended or the application no longer joins inputs there.
+    /// Removes a join. The caller does this when the join's process has ended, or when the
+    /// application no longer joins inputs there.
     pub fn remove_join(&self, pid: u32, join: Join) {
         for key in join.keys(pid).iter().flatten() {
             // The entry is gone already if others have taken its place.
@@ -133,8 +135,8 @@ impl Lineage {
         }
     }
 
-    /// Returns a read-only descriptor of the table of items that are published and not yet taken.
-    /// `lineage.rs` of `onbeat-ros` maps the table.
+    /// Returns a read-only descriptor of the table of lineage. The table contains the items that
+    /// are published and not yet taken. `lineage.rs` of `onbeat-ros` maps the table.
     pub fn table(&self) -> BorrowedFd<'_> {
         self.table.as_fd()
     }

@@ -219,7 +219,7 @@ impl Kernel {
     }
 
     /// Records the scheduler events of all threads of the processes that the recorder has seen so
-    /// far. `link` is a result of [`Kernel::attach_threads`].
+    /// far. `link` is the attached program that [`Kernel::attach_threads`] returned.
     pub fn observe_threads(&self, link: &Link) -> std::io::Result<()> {
         let error = |e: libbpf_rs::Error| std::io::Error::other(format!("{e:#}"));
         let mut threads = libbpf_rs::Iter::new(link).map_err(error)?;
@@ -290,7 +290,8 @@ impl Kernel {
         self.waits.clone()
     }
 
-    /// Returns the maps that show when an item's execution began, or `None` if lineage is not recorded.
+    /// Returns the maps that show when the execution behind an item began, or `None` if lineage is
+    /// not recorded.
     pub fn lineage(&self) -> Option<Arc<Lineage>> {
         self.lineage.clone()
     }
@@ -311,8 +312,8 @@ impl Kernel {
         self.flags.update(pid, |flags| flags | PROCESS_ROS as u8);
     }
 
-    /// Sets the distance from the probe of a dynamic linker to the linker's `_r_debug`. `key` is the probe's
-    /// number or, on a kernel without cookies, the probe's offset in its page.
+    /// Sets the distance in bytes from the probe of a dynamic linker to the linker's `_r_debug`.
+    /// `key` is the probe's number or, on a kernel without cookies, the probe's offset in its page.
     pub fn set_r_debug_distance(&self, key: u32, distance: i64) -> Result<(), String> {
         self.distance
             .update(&key.to_ne_bytes(), &distance.to_ne_bytes(), MapFlags::ANY)

@@ -5,9 +5,9 @@ use crate::records::{ID_COUNT, THREAD_WAITER, THREAD_WAITS};
 use libbpf_rs::MapCore;
 use std::os::fd::AsRawFd;
 
-/// The threads that wait for work in `rcl_wait`, as the kernel sees them at any instant. Any thread may query
-/// this table, at the cost of one load from memory. The table outlives the recording, and then shows the
-/// state at the recording's end.
+/// The threads that wait for work in `rcl_wait`, as the kernel sees them at any instant. Any thread
+/// may query this table; a query costs one load from memory. The table outlives the recording, and
+/// then shows the state at the recording's end.
 #[derive(Debug)]
 pub struct WaitTable {
     address: *const u8,

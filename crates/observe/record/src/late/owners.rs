@@ -348,9 +348,10 @@ fn words_around(memory: &impl Memory, site: u64) -> Vec<(i64, u64)> {
         .collect()
 }
 
-/// Returns the node handle and the rcl handle of each endpoint, by the layouts that hold for the most
-/// endpoints. Leaves out endpoints for which these layouts disagree. A layout that holds for only one of
-/// several `endpoints` of a kind is chance, because a node's handle always lies somewhere near.
+/// Chooses the memory layouts that fit the most endpoints. Returns for each endpoint the node
+/// handle and the rcl handle by these layouts. Leaves out endpoints for which these layouts
+/// disagree. A layout that fits only one of several `endpoints` of a kind counts as chance, because
+/// a node's handle always lies somewhere near.
 fn elect(votes: &Votes, endpoints: usize) -> Vec<(usize, (u64, u64))> {
     let most = votes.values().map(BTreeMap::len).max().unwrap_or(0);
     if most == 1 && endpoints > 1 {

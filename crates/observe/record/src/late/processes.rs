@@ -53,8 +53,8 @@ impl LateProcesses {
         })
     }
 
-    /// Notes a timer that is made during the recording. [`Self::is_new_timer`] then returns false for this
-    /// timer.
+    /// Notes a timer that is created during the recording. [`Self::is_new_timer`] then returns
+    /// false for this timer, because events describe it.
     pub fn timer_made(&mut self, pid: u32, timer: u64) {
         self.is_new_timer(pid, timer);
     }

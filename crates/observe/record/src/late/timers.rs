@@ -99,8 +99,8 @@ fn read_clock(memory: &impl Memory, address: u64) -> Option<Clock> {
     })
 }
 
-/// Returns the period in `words`. The times of the last call and of the next call must follow in
-/// `words` and fit the period. Otherwise returns `None`.
+/// Returns a timer's period. `words` must be a period, the time of the last call and the time of
+/// the next call, and the times must fit the period. Otherwise returns `None`.
 fn period(words: &[u64], now: u64) -> Option<i64> {
     let &[period_ns, last, next] = words else {
         return None;

@@ -29,7 +29,8 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Begins to count probes for the files of a process, or of an installation if `pid` is `None`.
+    /// Starts to count probes for the files of a process, or of an installation of ROS 2 if `pid`
+    /// is `None`.
     pub fn visit(&mut self, pid: Option<u32>) {
         self.visited_pid = pid;
         self.user = pid.map(|pid| onbeat_proc::user(pid).map_or(u32::MAX, |user| user.uid));

@@ -70,9 +70,9 @@ struct Tracing {
 }
 
 impl Tracing {
-    /// Returns the distribution by which a file of `owner` is probed. Root's tracing libraries
-    /// decide for all files, other users' libraries only for their owners' files. Without this
-    /// rule, a user could load a tracing library first and decide how another user's files are
+    /// Returns the distribution whose probes fit a file of the user `owner`. Root's tracing
+    /// libraries decide for all files, other users' libraries only for their owners' files. Without
+    /// this rule, a user could load a tracing library first and decide how another user's files are
     /// probed.
     fn of(all: &[Tracing], owner: u32) -> Option<Distribution> {
         let believed = all.iter().filter(|t| t.owner == 0 || t.owner == owner);

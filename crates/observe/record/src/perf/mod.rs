@@ -34,8 +34,8 @@ use std::time::Duration;
 const BUFFER_BYTES: usize = 512 << 10;
 /// The smallest useful size of a CPU's buffer in bytes, enough for 250 switches.
 const BUFFER_BYTES_MIN: usize = 8 << 10;
-/// The number of times that the recorder looks for threads of a command that it does not follow
-/// yet. Two looks are enough, unless the command starts threads all the time.
+/// The largest number of times that the recorder searches a new command for threads that it does
+/// not observe yet. Two searches are enough, unless the command starts threads all the time.
 const LOOKS: usize = 16;
 
 /// The context switches of all processes that this thread starts while this value exists.
@@ -80,10 +80,12 @@ struct Cpu {
 }
 
 impl Switches {
-    /// Returns whether a command that is started now keeps its events or can get them again.
+    /// Returns whether the recorder can observe the context switches of a command that is started
+    /// now. The command inherits the recorder's perf events. If it loses them, the recorder must be
+    /// able to open them again.
     ///
-    /// A command that runs as root gets all rights that are in the bounding set. A recorder with fewer rights
-    /// may follow it only with CAP_SYS_PTRACE or CAP_PERFMON.
+    /// A command that runs as root gets all rights that are in the bounding set. A recorder with
+    /// fewer rights may follow it only with CAP_SYS_PTRACE or CAP_PERFMON.
     pub fn may_follow() -> bool {
         let own = std::process::id();
         let gains = || Some(rights(own, "CapBnd")? & !rights(own, "CapPrm")? != 0);
@@ -141,8 +143,8 @@ impl Switches {
         }
     }
 
-    /// Notes that a command has started. If the command lost its events, opens them again if this user is
-    /// allowed to.
+    /// Notes that a command has started. If the command lost its inherited perf events, opens them
+    /// again if this user is allowed to.
     ///
     /// # Errors
     ///
@@ -159,9 +161,11 @@ impl Switches {
         self.follow(pid)
     }
 
-    /// Opens events for a process without inherited events, and for all its present descendants.
+    /// Opens perf events for a process without inherited events, and for all its present
+    /// descendants.
     ///
-    /// Children that are started later inherit these events, as the record of a child's fork shows.
+    /// Children that start later inherit these events. The record of a child's fork shows that the
+    /// child has inherited them.
     fn follow(&mut self, pid: u32) -> io::Result<()> {
         let mut known = BTreeSet::new();
         for _ in 0..LOOKS {

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const TRIES: u32 = 1000;
-/// The age below which a directory may belong to an owner that has not locked it yet.
+/// The age below which a directory without a lock is not removed, because its owner may not have
+/// locked it yet.
 const YOUNG: Duration = Duration::from_secs(10);
 
 /// The users who can open the files of a directory.

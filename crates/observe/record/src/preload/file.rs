@@ -80,10 +80,12 @@ impl Head {
     }
 }
 
-/// Returns for each of the first `rings` rings a position up to which the ring is certainly written.
+/// Returns for each of the first `rings` rings a position up to which the ring is certainly
+/// written.
 ///
-/// Each position is read twice. The first reading counts if both agree, or if both are larger than the position
-/// in `known` and do not decrease. Otherwise the position in `known` counts.
+/// Each position is read twice, because the writer may be changing it. The first reading counts if
+/// both are equal. It also counts if it is larger than the position in `known` and the second
+/// reading is not smaller. Otherwise the position in `known` counts.
 pub fn written(file: &File, rings: usize, known: &[Ring]) -> Result<Vec<u64>, Fault> {
     let mut first = vec![0; rings * RING_HEAD_BYTES];
     let mut second = first.clone();

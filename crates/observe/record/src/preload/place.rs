@@ -128,8 +128,6 @@ impl Place {
     }
 }
 
-/// Returns the environment variables that make a program load `library`. `before` returns the value
-/// that a variable would have otherwise.
 pub(crate) fn preloading(
     library: &Path,
     before: impl Fn(&str) -> Option<OsString>,

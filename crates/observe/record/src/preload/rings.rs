@@ -16,7 +16,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 const CHECK_EVERY: Duration = Duration::from_millis(500);
-/// The largest number of messages of processes without rings that the recorder reads at a time.
+/// The largest number of messages from processes without rings that the recorder reads at a time.
 /// `REFUSED_MAX` limits how many of these processes it remembers.
 const MESSAGES_AT_ONCE: usize = 64;
 const REFUSED_MAX: usize = 1 << 12;

@@ -10,8 +10,8 @@ mod table;
 
 pub use table::{KERNEL_PROBES, PROBES};
 
-/// A generation of the tracing ABI, oldest first. A newer, unknown distribution counts as the
-/// newest generation whose functions it has.
+/// A generation of the tracing ABI. The variants are sorted by age, oldest first. A newer, unknown
+/// distribution counts as the newest generation whose functions it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Distribution {
     /// The generation with 28 events. Its `rmw_publish` has neither a handle nor a time stamp.

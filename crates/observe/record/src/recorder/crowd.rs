@@ -6,8 +6,9 @@
 use crate::decode::Decoded;
 use std::collections::HashMap;
 
-/// The number of records that must come at once before the recorder counts them by process. A busy robot makes
-/// a tenth of this number in a quarter of a second, the longest time between two readings.
+/// The number of records in one reading above which the recorder counts the records by process. A
+/// busy robot makes a tenth of this number in a quarter of a second, the longest time between two
+/// readings.
 const MANY: usize = 1 << 16;
 const PROCESSES_MAX: usize = 1024;
 

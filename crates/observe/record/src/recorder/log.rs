@@ -25,7 +25,7 @@ pub struct Log {
     clock: ClockWatch,
 }
 
-/// Detects that CLOCK_REALTIME is set, or runs faster or slower than CLOCK_MONOTONIC.
+/// Detects that CLOCK_REALTIME was set, or that it runs faster or slower than CLOCK_MONOTONIC.
 #[derive(Default)]
 struct ClockWatch {
     offset_ns: Option<i64>,

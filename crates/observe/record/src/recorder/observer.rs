@@ -18,7 +18,8 @@ pub trait Observer {
     fn progress(&mut self, progress: &Progress) {
         let _ = progress;
     }
-    /// Returns whether the recorder writes `event` to the trace.
+    /// Returns whether the recorder writes `event` to the trace. Events that it does not write are
+    /// dropped after [`Observer::events`].
     fn is_kept(&self, event: &Event) -> bool {
         let _ = event;
         true

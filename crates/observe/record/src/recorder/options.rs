@@ -17,7 +17,8 @@ pub struct FileOptions {
     pub output: PathBuf,
     /// The size in bytes above which a new segment file begins.
     pub segment_bytes: u64,
-    /// The number of latest segments to keep, as in a flight recorder. `None` keeps all segments.
+    /// The number of latest segments to keep, as in a flight recorder. The recorder removes older
+    /// segments. `None` keeps all segments.
     pub max_segments: Option<usize>,
     /// The longest time that a block covers. A killed recorder loses no more than this time.
     pub flush_every: Duration,

@@ -59,7 +59,6 @@ impl Output {
         });
     }
 
-    /// Passes the events up to `until_ns` to the observer, and writes those that the observer keeps.
     pub fn write_until(
         &mut self,
         until_ns: u64,

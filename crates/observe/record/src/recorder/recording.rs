@@ -26,8 +26,8 @@ use onbeat_trace::{Event, EventKind};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// The times after which a process is visited again. A process may load ROS 2 unnoticed if it runs
-/// while onbeat probes its dynamic linker for the first time.
+/// The times after which onbeat looks for libraries of a process again. A process may load ROS 2
+/// unnoticed if it runs while onbeat probes its dynamic linker for the first time.
 const VISIT_AGAIN: [Duration; 3] = [
     Duration::from_millis(50),
     Duration::from_millis(500),
@@ -297,8 +297,8 @@ impl Recording {
         self.log.event(event);
     }
 
-    /// Finds the rmw handle of a publisher that publishes within its process. This handle is
-    /// otherwise unknown unless another process takes the topic.
+    /// Finds the rmw handle of a publisher whose messages stay in its process (intra-process).
+    /// Other events show this handle only if another process takes the topic.
     fn late_publisher(&mut self, event: &Event, publisher: u64) {
         if !self.late.is_new_publisher(event.pid, publisher) {
             return;

@@ -127,8 +127,6 @@ mod tests {
     use super::layout::{Field, HEAD_BYTES};
     use super::*;
 
-    /// Returns a value for a field, as bytes and as the event prints it. Neighbouring fields get
-    /// different values.
     fn sample(field: &Field, index: usize) -> (Vec<u8>, String) {
         let number = 40 + index as u64;
         let bytes = |size: usize| number.to_le_bytes()[..size].to_vec();

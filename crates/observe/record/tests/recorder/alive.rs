@@ -167,8 +167,9 @@ fn links_of(pid: u32) -> Vec<String> {
     texts.filter_map(kind).collect()
 }
 
-/// The program waits for its recorder, however slow the recorder is. The test starts the program several times,
-/// because the fault that it looks for occurs only at some starts. Other processes keep the CPUs busy.
+/// Tests that a started program waits until its probes are in place, however slow the recorder is.
+/// The test starts the program several times, because the fault that it looks for occurs only at
+/// some starts. Other processes keep the CPUs busy.
 fn a_started_program_is_seen_from_its_first_call_on(harness: &Harness) {
     let dir = compiled(harness, "alive-started");
     let caller = dir.join("caller").display().to_string();

@@ -88,7 +88,6 @@ impl Table {
         Table(address.cast())
     }
 
-    /// Returns the start of the execution that published the item with this source time stamp.
     fn born_ns(&self, source_ns: i64) -> Option<u64> {
         let [_, shift, factor, check] = Lineage::LAYOUT;
         let place = (source_ns as u64).wrapping_mul(factor) >> shift;

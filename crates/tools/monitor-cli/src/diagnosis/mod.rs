@@ -27,15 +27,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The time without a judgement of the requirements after which their published statuses are marked
-/// as old.
+/// The time without a new judgement of the requirements after which the published statuses of the
+/// requirements are marked as old.
 const STALE_AFTER: Duration = Duration::from_secs(3);
 
-/// The number of messages without an answer from which on the publisher no longer counts as
-/// running.
+/// The number of messages without an answer at which the publisher counts as not running.
 const UNANSWERED_MAX: u32 = 8;
 
-/// The time between two processes that the monitor offers to the publisher, in ns.
+/// The shortest time between two offers of a process to the publisher, in ns of the events' time.
 const OFFER_NS: u64 = 500_000_000;
 
 const CONFIG_MAX: u64 = 1 << 20;
@@ -65,7 +64,8 @@ pub struct Diagnosis {
     /// The thread that publishes diagnostics. Dropping it sends a last message.
     thread: Option<Diagnostics>,
     machine: String,
-    /// The places and causes of the saved incidents that still go on, by incident number.
+    /// The directory and the first cause of each saved incident that has not ended, by incident
+    /// number.
     evidence: BTreeMap<u64, Evidence>,
     offered_ns: u64,
     reported: Standing,
@@ -100,8 +100,8 @@ impl Diagnosis {
         })
     }
 
-    /// Offers the publisher a process that runs callbacks. The publisher then publishes in the ROS 2 domain
-    /// of that process.
+    /// Offers the publisher a process from `events` that runs callbacks. The publisher then
+    /// publishes in the ROS 2 domain of that process.
     pub fn offer(&mut self, events: &[Event]) {
         // The publisher itself has no callbacks.
         let runs = |event: &&Event| {
@@ -122,8 +122,8 @@ impl Diagnosis {
         }
     }
 
-    /// Stores where an incident was saved, and its first cause, for the statuses of the violated
-    /// requirements.
+    /// Stores the directory and the first cause of a saved incident, so that the statuses of the
+    /// violated requirements show them.
     pub fn saved(&mut self, number: u64, evidence: Evidence) {
         self.evidence.insert(number, evidence);
     }

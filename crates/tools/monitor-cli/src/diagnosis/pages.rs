@@ -8,8 +8,8 @@ use std::time::Duration;
 /// The time within which each status is published once.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// The shortest time from one message of diagnostics to the next. If there are more statuses than
-/// fit into [`ROUND`] at this rate, a round takes longer.
+/// The shortest time between two messages of diagnostics. If there are more statuses than fit into
+/// [`ROUND`] at this rate, a round takes longer.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 /// The number of statuses that are considered for one message. A message never has room for more.

@@ -16,7 +16,6 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Returns the host and the port in the form that a URL has.
     pub fn authority(&self) -> String {
         match self.host.contains(':') {
             true => format!("[{}]:{}", self.host, self.port),

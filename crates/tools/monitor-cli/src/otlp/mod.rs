@@ -100,7 +100,7 @@ impl Otlp {
     }
 
     /// Gives the metrics to the sending thread and returns at once. `now_ns` is the time of the
-    /// latest event. `elapsed_ns` is the time from the first event to the latest.
+    /// latest event (CLOCK_MONOTONIC). `elapsed_ns` is the time from the first event to the latest.
     pub fn send(&mut self, families: &[Family], now_ns: u64, elapsed_ns: u64) {
         let now_ns = match self.recorded_offset_ns {
             Some(offset_ns) => u64::try_from(i128::from(now_ns) + offset_ns).unwrap_or(0),

@@ -6,8 +6,8 @@
 
 use std::collections::HashMap;
 
-/// The measuring error of a reading of a CPU clock, in ns. A smaller time off the CPU is added to
-/// the next reading.
+/// The measuring error of a reading of a CPU clock, in ns. A time off the CPU that is shorter than
+/// this is not reported at once, but added to the next reading.
 const MIN_NS: u64 = 10_000;
 const PAUSES: usize = 32;
 const THREADS_MAX: usize = 1 << 16;

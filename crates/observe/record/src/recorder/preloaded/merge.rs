@@ -55,8 +55,8 @@ impl CpuTimes {
     }
 }
 
-/// The events and records that wait for earlier ones, and the threads whose scheduler events are
-/// recorded.
+/// The events and records that wait until all earlier ones have arrived, and the threads whose
+/// scheduler events are recorded.
 pub struct Merge {
     pending: Vec<Item>,
     processes: HashSet<u32>,

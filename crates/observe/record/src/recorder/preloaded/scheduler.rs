@@ -23,7 +23,8 @@ impl Scheduler {
         }
     }
 
-    /// Returns how long after a call, in ns, a thread's time off the CPU may still become known.
+    /// Returns the longest delay in ns between a thread's call and the report of the thread's time
+    /// off the CPU before this call. 0 if the kernel reports context switches.
     pub fn max_delay_ns(&self) -> u64 {
         match self {
             Scheduler::Perf(_) => 0,

@@ -35,8 +35,8 @@ pub use lead::Lead;
 pub use overshoot::Overshoot;
 pub use slot::{Opening, Slot};
 
-/// The largest number of slots per cycle of one output. A shaper's table has this limit, which bounds the
-/// work per decision.
+/// The largest number of slots per cycle of one output. A shaper's table has this limit, which
+/// bounds the work per decision.
 pub const MAX_SLOTS: usize = 16;
 
 /// The longest cycle that a table accepts, and the latest end of a slot: 24 hours, in ns.

@@ -21,11 +21,13 @@ pub enum Choice {
     CgroupV1,
     CgroupV2,
     /// A sched_ext scheduler. Threads then have no real-time priority: the kernel runs every normal
-    /// thread of their CPU first. The priorities of servers only order threads among themselves.
+    /// thread of their CPU first. The priorities of servers only order the threads of servers among
+    /// themselves.
     SchedExt,
 }
 
-/// A function of a time in ns: see [`Options::on_wake`].
+/// A function that gets a time (CLOCK_MONOTONIC, in ns) each time the dispatcher wakes up. See
+/// [`Options::on_wake`].
 pub type OnWake = Arc<dyn Fn(u64) + Send + Sync>;
 
 #[allow(missing_docs)] // the names say what they are
@@ -44,10 +46,12 @@ pub struct Options {
     /// The source that reports whether threads wait for work. Without it a soft gate freezes
     /// nothing, and its threads have a normal priority between slots.
     pub waiting: Option<Arc<dyn Waiting>>,
-    /// Locks the process's memory while the reservation runs, each page at its first use
-    /// (mlockall). If that is not allowed, the reservation gives a [`Warning`](crate::Warning).
+    /// Whether the reservation locks the process's memory while it runs (mlockall). Each page is
+    /// locked at its first use. If locking is not allowed, the reservation gives a
+    /// [`Warning`](crate::Warning).
     pub lock_memory: bool,
-    /// The table of mounts that lists the cgroup hierarchies.
+    /// The path of the table of mounts, which lists the cgroup hierarchies. The default is
+    /// `/proc/self/mountinfo`.
     pub mount_table: PathBuf,
     /// The directory of the ledgers. It must be the same for all reservations of a machine:
     /// [`recover`](crate::recover) looks there, and reservations find threads of other reservations

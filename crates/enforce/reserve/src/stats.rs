@@ -250,8 +250,8 @@ pub struct GateStats {
     /// Counts the slot ends at which the state of a thread was unknown and none was known to be
     /// working.
     pub unknown: u64,
-    /// Counts the slot ends at which a hard gate froze a thread in the middle of its work.
-    /// `working` contains them.
+    /// Counts the slot ends at which a hard gate froze a thread in the middle of its work. They are
+    /// also counted in `working`.
     pub hard: u64,
     /// Counts the freezes that a soft gate undid a moment later, because a thread had woken up
     /// meanwhile.

@@ -27,7 +27,8 @@ pub enum TableError {
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Event {
-    /// The time since the start of the round, in ns. A round starts earlier than its cycle, by the lead time.
+    /// The time since the start of the round, in ns. A round starts earlier than its cycle, by the
+    /// lead time.
     pub offset_ns: u64,
     /// Is true if the gate opens. Gates that close at the same instant close first.
     pub open: bool,

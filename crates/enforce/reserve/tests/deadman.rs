@@ -517,7 +517,8 @@ impl Traced {
         Traced(pid)
     }
 
-    /// Waits for the end of the process. The kernel reports it to the tracer first.
+    /// Waits for the end of the traced process. The kernel reports this end to the tracer first,
+    /// and then to the parent of the process.
     fn reap(self) {
         let mut status = 0;
         unsafe {

@@ -163,7 +163,6 @@ impl<'a> Gates<'a> {
         Ok(())
     }
 
-    /// Shuts the kernel's gate. After an error, some of its cgroups may be shut.
     fn shut(&mut self, server: usize) -> io::Result<()> {
         self.states[server].may_be_shut = true;
         self.backend.close(server)

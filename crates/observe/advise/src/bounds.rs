@@ -49,7 +49,8 @@ pub enum NoBound {
     /// The executor of the named callback cannot do all its work in time if callbacks take their
     /// longest times.
     Overloaded(String),
-    /// The period or execution time of the named callback, or the transport to it, was not measured.
+    /// The period or execution time of the named callback, or the transport to it, was not
+    /// measured.
     Unmeasured(String),
 }
 
@@ -89,8 +90,8 @@ pub struct ChainBound {
     pub chain: usize,
     /// The longest measured latency of the chain, in ns.
     pub measured_ns: u64,
-    /// The steps of the chain, or the reason why the chain has no bound. The bound is the sum of
-    /// the steps.
+    /// The bounds of the chain's callbacks, or the reason why the chain has no bound. The chain's
+    /// bound is the sum of its callbacks' bounds.
     pub steps: Result<Vec<StepBound>, NoBound>,
 }
 

@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 
 const PACKET_MAGIC: u64 = 0xc1fc_1fc1;
 const MAX_HEADER_AND_CONTEXT_BYTES: u64 = 64 << 10;
-/// The largest content of a packet, in bytes. The sub-buffers of LTTng are usually smaller than 8 MiB.
+/// The largest content of a packet, in bytes. The sub-buffers of LTTng are usually smaller than 8
+/// MiB.
 const MAX_PACKET: u64 = 256 << 20;
 
 pub(crate) struct Seen<'a> {
     pub(crate) cpu: u16,
     pub(crate) kind: Kind,
-    /// The fields of the event's contexts, and the fields of the event itself.
     pub(crate) fields: &'a Fields<'a>,
 }
 
@@ -194,8 +194,8 @@ impl Stream {
         })
     }
 
-    /// Passes the current event to `see`. The caller must call it once after each [`Stream::advance`] that
-    /// found an event.
+    /// Passes the current event to `see`. The caller must call it once after each
+    /// [`Stream::advance`] that found an event.
     pub(crate) fn take(&mut self, metadata: &Metadata, see: &mut dyn FnMut(&Seen)) {
         let Some(ahead) = self.ahead.take() else {
             return;
@@ -224,7 +224,6 @@ impl Stream {
         }
     }
 
-    /// Reads the next packet. Returns false at the end of the file.
     fn next_packet(&mut self, metadata: &Metadata) -> io::Result<bool> {
         let rest = self.length.saturating_sub(self.next);
         if rest == 0 {
@@ -307,8 +306,8 @@ impl Stream {
         })
     }
 
-    /// Counts the losses between the previous packet and this one. The counters begin at 0 with the first
-    /// packet of a session.
+    /// Counts the losses between the previous packet and this one. The counters begin at 0 with the
+    /// first packet of a session.
     fn count(&mut self, now: Counters) {
         let is_first = now.sequence.unwrap_or(0) == 0;
         let before = match (self.counters.discarded, is_first) {

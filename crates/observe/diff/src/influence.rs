@@ -77,8 +77,7 @@ impl Influence {
     }
 }
 
-/// All costs that differ between two models, the largest difference first, and the basis of the
-/// comparison.
+/// All costs that differ between two models, the largest difference first.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Influences {
@@ -99,8 +98,8 @@ struct Costs {
     executions: u64,
 }
 
-/// Compares the time that components cost chains. `a` is the model from before a change, or of a
-/// system alone. `b` is the model from after the change, or of the integrated system.
+/// Compares how much time each component costs each chain. `a` is the model from before a change,
+/// or of a system alone. `b` is the model from after the change, or of the integrated system.
 pub fn influence(a: &Model, b: &Model, options: &Options) -> Influences {
     let mut report = Influences::default();
     let mut only = b.chains.len();
@@ -276,8 +275,8 @@ fn costs(model: &Model, chain: &Chain) -> Costs {
 struct Waits {
     ns: u64,
     times: u64,
-    /// The variance, in ns^2, of the mean wait per execution. It covers all components together
-    /// that make the callback wait in this way.
+    /// The variance, in ns^2, of the callback's mean wait per execution. The wait is the one for
+    /// all components that make the callback wait in the same way.
     variance: f64,
 }
 

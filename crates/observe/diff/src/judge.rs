@@ -12,7 +12,7 @@ use onbeat_stats::{normal_beyond, split_by_chance, student_beyond, student_quant
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// A figure that changed.
+/// A figure of a callback, chain or edge that differs significantly between the two models.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Found {
@@ -48,8 +48,8 @@ pub struct Found {
 pub struct Report {
     /// The differences in structure, causes before their consequences.
     pub structure: Vec<Difference>,
-    /// The changed figures. Causes come before their consequences, then the order is by their
-    /// weight in chains.
+    /// The changed figures: first the changes that follow from no other change, then the others.
+    /// Within both groups, the change with the largest share in a chain's latency comes first.
     pub figures: Vec<Found>,
     pub compared: usize,
     /// The number of significant changes that are too small to matter.

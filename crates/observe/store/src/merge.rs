@@ -43,11 +43,13 @@ pub struct Merged {
     pub not_kept: Option<String>,
 }
 
-/// Merges the models among the found objects. Leaves out damaged models and lists them in the result.
+/// Merges the models among the found objects. Leaves out damaged models and lists them in the
+/// result.
 ///
 /// # Errors
 ///
-/// Fails if two models contain the same run, if models cannot be merged, or if the store cannot be read.
+/// Fails if two models contain the same run, if models cannot be merged, or if the store cannot be
+/// read.
 pub fn merge(store: &Store, found: &Found) -> Result<Merged, StoreError> {
     let mut runs: BTreeMap<Id, BTreeSet<String>> = BTreeMap::new();
     for row in found.rows.iter().filter(|r| r.kind == Kind::Model) {
@@ -141,8 +143,8 @@ fn name(models: &[Id]) -> Id {
 }
 
 impl Work<'_> {
-    /// Returns the merge of these sorted models. In the tree of merges, each level compares two
-    /// more bits of the models' ids. The ids agree in all bits above `level`.
+    /// Returns the merge of these models, which are sorted by id. Merges form a tree: each level
+    /// compares two more bits of the models' ids. The ids agree in all bits above `level`.
     fn node(&mut self, models: &[Id], level: usize) -> Result<Model, Failed> {
         if let [only] = models {
             return self.leaf(*only);

@@ -89,8 +89,6 @@ fn remove_unnamed(store: &Store, tidied: &mut Tidied) -> Result<(), StoreError> 
     Ok(())
 }
 
-/// Returns the paths of the files that the rows need. Adds a line to `damaged` for each damaged list of
-/// files.
 fn named(store: &Store, rows: &[Row], damaged: &mut Vec<String>) -> BTreeSet<String> {
     let objects: BTreeSet<(Id, Kind)> = rows.iter().map(|r| (r.object, r.kind)).collect();
     let mut named = BTreeSet::new();
@@ -135,8 +133,8 @@ pub struct Checked {
     pub damaged: Vec<String>,
 }
 
-/// Reads every object that the index names and compares its content with its id. Also compares models with
-/// their index rows and tables.
+/// Reads every object that the index names and compares its content with its id. Also compares
+/// models with their index rows and tables.
 pub fn check(store: &Store) -> Result<Checked, StoreError> {
     let index = store.index()?;
     let mut checked = Checked {

@@ -7,7 +7,6 @@ use onbeat_document::schema::{Model, RunExtremes, RunTypical, Typical};
 use onbeat_document::Dist;
 use std::collections::BTreeMap;
 
-/// A random system and the way in which its runs differ.
 #[derive(Clone, Copy)]
 struct System {
     callbacks: usize,
@@ -15,7 +14,6 @@ struct System {
     /// interquartile range.
     spread: f64,
     tails: Tails,
-    /// The seed of the system: of its callbacks' times and widths.
     seed: u64,
 }
 
@@ -157,7 +155,6 @@ fn has_false_alarm((report, slower): &(Report, Vec<String>)) -> bool {
     report.figures.iter().any(|f| !own(&f.id))
 }
 
-/// Returns the share of changed callbacks whose execution time is reported.
 fn power(pairs: &[(Report, Vec<String>)]) -> f64 {
     let found = |(report, slower): &(Report, Vec<String>)| {
         let reported = |id: &&String| {

@@ -53,7 +53,6 @@ impl Progress {
         }
     }
 
-    /// Returns the time since the start if a new line is due, otherwise `None`.
     fn due(&mut self) -> Option<Duration> {
         let elapsed = self.started.elapsed();
         // A terminal's line is rewritten. A log gets one line every ten seconds.

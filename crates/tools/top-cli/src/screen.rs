@@ -23,8 +23,8 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// Takes over the terminal and starts the thread that draws. With `stays`, the screen stays until
-    /// the user ends it.
+    /// Takes over the terminal and starts the thread that draws. With `stays`, the screen stays
+    /// until the user ends it.
     ///
     /// # Errors
     ///
@@ -61,7 +61,6 @@ impl Screen {
     }
 }
 
-/// Ends the program when dropped, after a key of the user, an error or a panic.
 struct Ends<'a>(&'a Shared);
 
 impl Drop for Ends<'_> {

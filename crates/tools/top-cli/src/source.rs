@@ -32,7 +32,6 @@ impl Watching<'_> {
     }
 }
 
-/// The time between two updates of the figures of a running system.
 const EVERY: Duration = Duration::from_millis(950);
 
 impl Observer for Watching<'_> {
@@ -96,7 +95,8 @@ pub fn catch_signals() -> Result<Arc<AtomicBool>, CliError> {
 }
 
 pub struct Pace {
-    /// The factor by which the trace is played faster than recorded. Infinite means without waiting.
+    /// The factor by which the trace is played faster than recorded. Infinite means without
+    /// waiting.
     pub speed: f64,
     pub duration: Option<Duration>,
 }

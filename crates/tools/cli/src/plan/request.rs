@@ -90,8 +90,9 @@ struct PlacementArgs {
 #[derive(clap::Args)]
 struct TimingArgs {
     /// Let at most this share of later executions miss the last slot, e.g. 1e-3. The slot is placed
-    /// at an upper limit of the distribution's tail, which needs a model of several starts. 0 leaves
-    /// no measured execution out [default: leave out the few that do not fit or are far slower]
+    /// at an upper limit of the distribution's tail, which needs a model of several starts. 0
+    /// leaves no measured execution out [default: leave out the few that do not fit or are far
+    /// slower]
     #[arg(long, value_name = "SHARE", value_parser = miss)]
     miss: Option<f64>,
     /// Buffer after the measured worst case. It gives no promise for later executions; use --miss

@@ -1,5 +1,5 @@
-//! `onbeat why`: shows what single executions of a chain spent their time on, and what the late ones
-//! have in common.
+//! `onbeat why`: shows what single executions of a chain spent their time on, and what the late
+//! ones have in common.
 
 mod instant;
 mod lost;

@@ -92,7 +92,6 @@ impl Results {
         out
     }
 
-    /// Returns the line about the effects that a quick run can find. It is empty for a full run.
     fn power(&self) -> String {
         if !self.run.quick {
             return String::new();

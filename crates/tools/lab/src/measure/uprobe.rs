@@ -127,8 +127,8 @@ pub struct Uprobe {
 }
 
 impl Uprobe {
-    /// Attaches a program that returns at once to the instruction at `file_offset`. With
-    /// `at_return`, the program runs when the function returns (uretprobe).
+    /// Attaches a BPF program to the instruction at `file_offset`. The program does nothing. With
+    /// `at_return`, it runs when the function returns (uretprobe).
     pub fn attach(file: &Path, file_offset: u64, at_return: bool) -> Result<Self> {
         let program = load_empty_program()?;
         let what = format!(

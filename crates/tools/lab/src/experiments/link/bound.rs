@@ -1,8 +1,8 @@
 //! Compares the computed bound of each stream on a port with its longest measured latency, on the
 //! machine as it is and beside a load of all CPUs. If a message is later than its bound, something
-//! must have broken the bound's assumptions by at least as much: stalls in the records of its links,
-//! or a sender that woke up later than the assumed jitter. For such a sender, the bound is computed
-//! again with the largest jitter that was measured around the message.
+//! must have broken the bound's assumptions by at least as much: stalls in the records of its
+//! links, or a sender that woke up later than the assumed jitter. For such a sender, the bound is
+//! computed again with the largest jitter that was measured around the message.
 
 use super::arms::{OURS, RATE};
 use super::cell::{Outcome, Plan, Sample, Stream, Testbed};
@@ -37,7 +37,6 @@ struct Run {
     outcome: Outcome,
 }
 
-/// A message whose latency was above its bound, and the stalls that may explain this.
 struct Late {
     arm: usize,
     stream: usize,
@@ -100,8 +99,8 @@ fn stream((priority, bytes, period_ns): (u8, usize, u64), last_ns: u64) -> Strea
     }
 }
 
-/// Returns how late a sender wakes up for its next message, according to the bound's assumption on
-/// CPUs.
+/// Returns the largest time in ns by which a sender wakes up late for its next message, if the CPUs
+/// behave as the bound assumes.
 fn usual_jitter_ns() -> u64 {
     Cpu::default().wake_ns + Cpu::default().stall_ns
 }

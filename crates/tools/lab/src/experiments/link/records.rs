@@ -21,7 +21,6 @@ struct End {
 
 type Ends = BTreeMap<(u32, String), End>;
 
-/// A thread that repeatedly reads the records of the links of some programs.
 pub struct Records {
     stop: Sender<()>,
     thread: JoinHandle<Ends>,

@@ -385,8 +385,8 @@ fn function_table(
     );
 }
 
-/// Counts the probes of a distribution's libraries that the kernel must single-step. The first count is for
-/// probes at function entries, the second for the places that onbeat chooses.
+/// Counts the probes of a distribution's libraries that the kernel must single-step. The first
+/// count is for probes at function entries, the second for the places that onbeat chooses.
 fn table_of_placements(
     context: &Context,
     report: &mut Report,

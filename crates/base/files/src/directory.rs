@@ -41,7 +41,8 @@ impl MakeError {
         MakeError::System { path, source }
     }
 
-    /// Returns whether permission is missing, so that another user might succeed.
+    /// Returns whether the directory could not be made because this process lacks permission.
+    /// Another user may succeed then.
     pub fn is_denied(&self) -> bool {
         match self {
             MakeError::Foreign { .. } => true,

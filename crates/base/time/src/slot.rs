@@ -5,8 +5,9 @@ use crate::cycle::{limited, Cycle};
 /// An interval [start, end) of each cycle, in ns from the start of the cycle.
 ///
 /// The end may lie beyond the end of the cycle: the slot [period, period + d) of one cycle is open
-/// while the next cycle begins. With logical execution time, the start may lie there too (thesis,
-/// section 4.5.3). A slot must not be longer than the period; [`Slot::fits`] checks this.
+/// while the next cycle begins. With logical execution time, the start may lie beyond the end of
+/// the cycle, too (thesis, section 4.5.3). A slot must not be longer than the period;
+/// [`Slot::fits`] checks this.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]

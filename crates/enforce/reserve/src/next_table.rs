@@ -23,8 +23,8 @@ struct Tables {
 }
 
 impl NextTable {
-    /// Gives the dispatcher a table for its next round. Discards an earlier table that the
-    /// dispatcher has not taken yet.
+    /// Gives the dispatcher a table of slots, which it uses when its current round ends. Discards
+    /// an earlier table that the dispatcher has not taken yet.
     pub(crate) fn give(&self, table: Table) {
         let table = Box::new(table);
         let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);

@@ -35,8 +35,8 @@ pub type OnWake = Arc<dyn Fn(u64) + Send + Sync>;
 pub struct Options {
     /// The CPU of the dispatcher. Choose one that no server uses, if possible.
     pub dispatcher_cpu: u16,
-    /// The dispatcher's SCHED_FIFO priority. It must be above the priorities of servers and placed
-    /// threads.
+    /// The dispatcher's SCHED_FIFO priority. It must be above the priorities of all servers and of
+    /// threads that [`Reservation::place`](crate::Reservation::place) has pinned.
     pub dispatcher_priority: u8,
     /// The time in ns by which a gate opens before its slot, because opening takes time. At most
     /// 0.3 ms.
@@ -67,8 +67,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// Returns default settings: the dispatcher on this CPU at priority 98, and hard gates that
-    /// open 0.05 ms before their slots.
+    /// Returns default settings: the dispatcher runs on `dispatcher_cpu` at priority 98, and hard
+    /// gates open 0.05 ms before their slots.
     pub fn new(dispatcher_cpu: u16) -> Options {
         Options {
             dispatcher_cpu,

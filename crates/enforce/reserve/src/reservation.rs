@@ -294,9 +294,9 @@ impl Reservation {
         ended
     }
 
-    /// Moves the phase, so that a cycle begins at `origin_ns` (CLOCK_MONOTONIC). The phase begins
-    /// to move at most two cycles from now. It moves only between two cycles and in the shorter
-    /// direction. It moves in so many steps that no slot is skipped or repeated
+    /// Shifts the cycles so that one of them begins at `origin_ns` (CLOCK_MONOTONIC). The shift
+    /// begins at most two cycles from now. It happens only between two cycles and in the shorter
+    /// direction. It takes so many steps that no slot is skipped or repeated
     /// ([`Walk::advance`](crate::table::Walk::advance)). Real-time safe: one store.
     pub fn set_origin(&self, origin_ns: u64) {
         self.enforcer.set_origin(origin_ns);
@@ -547,8 +547,8 @@ fn start_enforcer(
     Ok(Box::new(started))
 }
 
-/// Starts dispatcher and gates for the servers of the reservation `name`. `watch` holds the
-/// heartbeat that the guard watches, and the guard's process id.
+/// Starts the dispatcher and the gates for the servers of the reservation `name`. `watch` has the
+/// guard's process id, and the heartbeat that the guard checks.
 fn dispatched(
     table: Table,
     origin_ns: u64,

@@ -27,8 +27,8 @@ pub enum TableError {
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Event {
-    /// The time since the start of the round, in ns. A round starts earlier than its cycle, by the
-    /// lead time.
+    /// The time from the start of a round (one pass through the table) to this event, in ns. A
+    /// round starts earlier than its cycle, by the lead time.
     pub offset_ns: u64,
     /// Is true if the gate opens. Gates that close at the same instant close first.
     pub open: bool,
@@ -285,7 +285,7 @@ impl Walk {
         rounds as u64
     }
 
-    /// Returns the distance in ns between the current phase and the origin that was set last.
+    /// Returns the shift of the cycles in ns that was asked for last and that is not done yet.
     pub fn behind_ns(&self) -> i64 {
         self.behind_ns
     }

@@ -49,8 +49,8 @@ pub enum NoBound {
     /// The executor of the named callback cannot do all its work in time if callbacks take their
     /// longest times.
     Overloaded(String),
-    /// The period or execution time of the named callback, or the transport to it, was not
-    /// measured.
+    /// The period or execution time of the named callback was not measured, or the time that items
+    /// take to reach its executor.
     Unmeasured(String),
 }
 
@@ -75,7 +75,8 @@ impl NoBound {
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepBound {
     pub callback: String,
-    /// The longest measured transport of an item to the callback, in ns.
+    /// The longest measured time, in ns, from an item's publication until it reached the callback's
+    /// executor.
     pub transport_ns: u64,
     /// The bound of the time from the item's arrival to the callback's end, in ns. For the first
     /// callback of a chain, this time begins at the callback's start.

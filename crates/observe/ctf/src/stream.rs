@@ -55,7 +55,8 @@ impl<'a> Fields<'a> {
         Some(String::from_utf8_lossy(bytes).into_owned())
     }
 
-    /// Returns the first 16 bytes of a global identifier. Before Jazzy, an identifier had 24 bytes.
+    /// Returns the first 16 bytes of an endpoint's global identifier. Before Jazzy, such an
+    /// identifier had 24 bytes.
     pub(crate) fn gid(&self, name: &str) -> Option<[u8; 16]> {
         match self.get(name)? {
             Value::Bytes(bytes) => bytes.first_chunk().copied(),

@@ -101,7 +101,7 @@ pub struct Pace {
     pub duration: Option<Duration>,
 }
 
-/// Plays a recorded trace. Ends early if the sink is over or a signal comes.
+/// Plays a recorded trace. Ends early if the sink needs no more figures or a signal comes.
 pub fn play(
     path: &Path,
     pace: &Pace,

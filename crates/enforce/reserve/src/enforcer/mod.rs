@@ -101,9 +101,9 @@ pub trait Enforcer: Send + Sync {
     /// the last one is used. [`Pulse::swaps`] counts the tables in effect.
     fn swap_table(&self, table: Table);
 
-    /// Moves the phase so that a cycle begins at `origin_ns` (CLOCK_MONOTONIC). The phase moves
-    /// between rounds, in the steps of [`Walk::advance`](crate::table::Walk::advance). Real-time
-    /// safe.
+    /// Shifts the cycles of the table so that one of them begins at `origin_ns` (CLOCK_MONOTONIC).
+    /// The shift happens between rounds (passes through the table), in the steps of
+    /// [`Walk::advance`](crate::table::Walk::advance). Real-time safe.
     fn set_origin(&self, origin_ns: u64);
 
     /// Reads the counters since the start. The enforcer may write them meanwhile, so that some
@@ -115,8 +115,8 @@ pub trait Enforcer: Send + Sync {
     fn changes_since(&self, seen: &mut u64) -> Vec<Change>;
 
     /// Returns the openings and closings of gates that happened after the first `seen` ones, and
-    /// sets `seen` to the number of all. The list is empty if the kernel itself keeps threads to
-    /// slots.
+    /// sets `seen` to the number of all. The list is empty with sched_ext, where the kernel has no
+    /// gates and limits threads to slots itself.
     fn moves_since(&self, _seen: &mut u64) -> Vec<Move> {
         Vec::new()
     }

@@ -12,7 +12,7 @@ use std::io::{self, Write};
 
 impl Ledger {
     /// Removes entries from the ledger that are no longer needed to undo changes. Does not change a
-    /// ledger with torn lines, because the final report lists them.
+    /// ledger with lines that cannot be read, because the final report lists these lines.
     ///
     /// # Errors
     ///

@@ -89,7 +89,7 @@ pub struct Thread {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Restored {
     pub threads: usize,
-    /// The number of threads that have ended meanwhile.
+    /// The number of changed threads that had ended before they could be put back.
     pub gone: usize,
     pub groups: usize,
     /// The changes that could not be undone, one line each.

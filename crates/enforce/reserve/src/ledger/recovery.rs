@@ -77,7 +77,7 @@ pub struct FoundLedger {
     /// The threads that had not been put back when the ledger was read.
     pub threads: Vec<FoundThread>,
     pub groups: Vec<(PathBuf, GroupStanding)>,
-    /// The number of lines that cannot be read.
+    /// The number of lines of the ledger that cannot be read.
     pub torn: usize,
     /// The changes that were undone. `None` if nothing was tried.
     pub restored: Option<Restored>,

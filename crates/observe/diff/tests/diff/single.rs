@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy)]
 struct System {
     callbacks: usize,
-    /// The standard deviation of a callback's level from run to run, as a share of the callback's
-    /// interquartile range.
+    /// The standard deviation of a callback's typical execution time from run to run, as a share of
+    /// the callback's interquartile range.
     spread: f64,
     tails: Tails,
     seed: u64,

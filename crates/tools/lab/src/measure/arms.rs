@@ -78,8 +78,8 @@ impl ArmSamples {
         )
     }
 
-    /// Returns the numbers of the rounds in which both arms have samples, and which of them count,
-    /// as indices into these numbers.
+    /// Returns the numbers of the rounds in which both arms have samples. Also returns which of
+    /// these rounds count, as indices into the returned numbers.
     fn complete(&self, a: usize, b: usize) -> (Vec<usize>, Kept) {
         let complete: Vec<usize> = (0..self.rounds.len())
             .filter(|&r| !self.rounds[r][a].is_empty() && !self.rounds[r][b].is_empty())

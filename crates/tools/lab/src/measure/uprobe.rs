@@ -26,8 +26,9 @@ pub(super) fn owned(result: libc::c_long, action: &str) -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(result as i32) })
 }
 
-/// Keeps the kernel's accounting of BPF run time on until this value is dropped. The kernel stops
-/// accounting when the last of these descriptors is closed, so nothing must be restored.
+/// Makes the kernel measure the run time of BPF programs until this value is dropped. The kernel
+/// stops when the last descriptor of this kind is closed, so the previous setting comes back by
+/// itself.
 #[derive(Debug)]
 pub struct RunStats(#[allow(dead_code)] OwnedFd);
 

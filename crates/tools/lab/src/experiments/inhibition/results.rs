@@ -101,8 +101,8 @@ unanswered pings | packets per loop";
     table
 }
 
-/// Shows the means of the runs' means with the 80 % intervals of the papers. The loops of one run
-/// depend on one another, so runs count instead of loops.
+/// Shows for each arm the mean of its runs' means, with an 80 % interval as in the papers. The
+/// loops of one run depend on one another, so runs count instead of loops.
 fn means(middleware: Middleware, arms: &[Arm]) -> Table {
     let title = format!(
         "{}: means of the runs' means with 80 % intervals, ms (M3: answers that came; replaced: samples more than \

@@ -27,7 +27,7 @@ const MTU: usize = 1500;
 /// the time for its bytes.
 const WAY_NS: u64 = 100_000;
 const ARMS: [&str; 2] = ["the machine as it is", "beside a load of all CPUs"];
-/// The precision of the recorded end and length of a stall, in ns.
+/// The precision, in ns, of the end and the length that a link records for a stall.
 const RECORD_NS: i64 = 10_000;
 const MOST_SHOWN: usize = 12;
 
@@ -42,8 +42,8 @@ struct Late {
     stream: usize,
     latency_ns: i64,
     beyond_ns: i64,
-    /// The time for which at least one step stalled while the message was on its way. `steps` has
-    /// the longest stall of each step.
+    /// The time for which at least one of the links' steps stalled (took longer than usual) while
+    /// the message was on its way. `steps` has the longest stall of each step.
     stalled_ns: i64,
     steps: Vec<(Step, u64)>,
     is_explained: bool,
@@ -159,8 +159,8 @@ fn explain(run: &Run, sample: &Sample, bounds: &[Bound]) -> Result<Late> {
     })
 }
 
-/// Returns for how long at least one step stalled within a window, and the longest stall of each
-/// step.
+/// Returns for how long at least one of the links' steps stalled (took longer than usual) within a
+/// window, and the longest stall of each step.
 fn stalled<'s>(
     stalls: impl Iterator<Item = &'s Stall>,
     (from, to): (i64, i64),

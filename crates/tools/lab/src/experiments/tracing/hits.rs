@@ -166,7 +166,7 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<Costs> {
 }
 
 /// Returns three arms for each form of instruction: without a probe, with a probe on the
-/// instruction, and with a probe where placement puts it.
+/// instruction, and with a probe at the place that onbeat chooses.
 fn form_spots(program: &Path, fast_nop: bool) -> Result<Vec<Spot>> {
     let symbols = Symbols::read(program, true, |name| {
         name.starts_with("form_") || name.starts_with("hit_")
@@ -206,8 +206,8 @@ struct FormCost {
     form: &'static str,
     title: &'static str,
     here: Estimate,
-    /// The cost of a hit with the probe where placement puts it. `None` if placement does not move
-    /// it.
+    /// The cost of a hit with the probe at the place that onbeat chooses. `None` for a form that
+    /// onbeat leaves where it is.
     placed: Option<Estimate>,
 }
 

@@ -52,9 +52,9 @@ impl Directory {
     /// directory or may write to it.
     pub fn private(path: &Path) -> io::Result<Directory> {
         let above = Directory::open(crate::directory::parent(path))?;
-        let name = path
-            .file_name()
-            .ok_or_else(|| io::Error::other("the path has no directory name"))?;
+        let name = path.file_name().ok_or_else(|| {
+            io::Error::other("the path does not end with the name of a directory")
+        })?;
         match fs::mkdirat(&above, name, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(e) => return Err(e.into()),

@@ -65,7 +65,7 @@ impl NoBound {
                     "the executor of {id} may get more work than it can do, if callbacks take their longest times"
                 )
             }
-            NoBound::Unmeasured(id) => format!("the period or the execution time of {id}, or the transport to it, was not measured"),
+            NoBound::Unmeasured(id) => format!("the period or the execution time of {id}, or the time that items take to reach it, was not measured"),
         }
     }
 }

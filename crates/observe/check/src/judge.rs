@@ -277,7 +277,7 @@ impl Bar {
             (0, _) => Outcome::of(
                 (
                     Verdict::NotKnown,
-                    "the model stores latencies in steps that are wider than the limit".into(),
+                    "the model stores latencies in steps that are wider than the limit. Allow a larger deviation".into(),
                 ),
                 measured,
             ),

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ledger_with_torn_lines_is_not_compacted() {
+    fn a_ledger_with_unreadable_lines_is_not_compacted() {
         let (_dir, ledgers) = ledgers();
         let ledger = ledgers.create("torn").unwrap();
         ledger.note(&Entry::Thread(own())).unwrap();

@@ -233,7 +233,7 @@ fn costs_of_forms(context: &Context, samples: &ArmSamples) -> Vec<FormCost> {
 fn table_of_forms(report: &mut Report, forms: &[FormCost], rounds: u64) {
     let mut table = Table::new(
         "Cost of one probe hit, us (median over rounds, minus the call without a probe)",
-        "instruction | probe on it | 95 % interval | after placement",
+        "instruction | probe on it | 95 % interval | probe where onbeat places it",
     );
     for f in forms {
         let figure = |name: String, e: Estimate| Figure::estimated(name, e, "us").samples(rounds);
@@ -264,7 +264,7 @@ fn plot_forms(context: &mut Context, forms: &[FormCost]) -> Result<()> {
         &categories,
         &[
             ("probe on this instruction".into(), there),
-            ("after placement".into(), placed.collect()),
+            ("probe where onbeat places it".into(), placed.collect()),
         ],
         None,
     )?;
@@ -351,7 +351,7 @@ fn function_table(
 ) {
     let mut table = Table::new(
         format!("Cost of one hit in ROS 2 {distribution}'s libtracetools, us"),
-        "function | at the entry | after placement | offset | kind of placement",
+        "function | probe at the entry | where onbeat places it | offset | kind of placement",
     );
     let mut rng = context.rng("interval");
     let (mut entries, mut placements) = (vec![], vec![]);

@@ -12,7 +12,6 @@ use std::path::Path;
 
 #[derive(Debug)]
 pub(crate) struct Destination {
-    /// The server or CPU in words for messages, such as `in server "gamma"`.
     pub(crate) description: String,
     pub(crate) scheduling: Scheduling,
     pub(crate) cpu: u16,

@@ -229,8 +229,6 @@ impl Drop for Group {
     }
 }
 
-/// Returns one letter for the state of each thread of a process, or an empty string if the process
-/// has ended.
 fn states(pid: u32) -> String {
     let tasks = fs::read_dir(format!("/proc/{pid}/task"));
     let state = |task: fs::DirEntry| {
@@ -298,7 +296,6 @@ struct Pair {
     guard: Option<Step>,
     watched: bool,
     thawed: u64,
-    /// Set once the owner has noticed that the guard is dead and has put everything back.
     ended: bool,
 }
 

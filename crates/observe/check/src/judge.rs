@@ -199,7 +199,6 @@ impl Bar {
         }
     }
 
-    /// Judges a mean. `over` returns the amount by which a mean exceeds its limit.
     fn mean(&self, dist: &Dist, over: impl Fn(f64) -> f64) -> Judged {
         let over = over(dist.mean());
         let Some(within) = mean_within(deviation(dist), dist.count(), self.confidence) else {
@@ -340,7 +339,6 @@ fn below(dist: &Dist, limit: f64, surely: bool) -> u64 {
     beyond.map(|(_, _, count)| count).sum()
 }
 
-/// Returns the sample's standard deviation, computed from the middles of its buckets.
 fn deviation(dist: &Dist) -> f64 {
     let mean = dist.mean();
     let square = |(lowest, width, count): (u64, u64, u64)| {

@@ -1,6 +1,5 @@
 //! The kinds of events that onbeat reads, by their names.
 
-/// The kind of an event: from ROS 2, from the scheduler of the kernel, or not read by onbeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     /// An event of ROS 2. `caret` is true if the tracing tool CARET made the event, under a name
@@ -25,7 +24,6 @@ pub(crate) enum Scheduler {
 
 macro_rules! calls {
     ($($call:ident = $name:literal,)*) => {
-        /// A function of tracetools. Each call of it is one event.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub(crate) enum Call { $($call,)* }
 

@@ -67,7 +67,6 @@ impl<'a> Fields<'a> {
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Gaps {
-    /// The number of events that the tracer dropped because its buffers were full.
     pub(crate) discarded: u64,
     /// The number of packets that the tracer overwrote, or that are not in the file.
     pub(crate) missing_packets: u64,

@@ -44,7 +44,7 @@ impl How {
 pub struct Cost {
     /// The mean cost per execution of the chain, in ns.
     pub mean_ns: f64,
-    /// The number of waits that were recorded.
+    /// The number of recorded waits of the chain for the component.
     pub times: u64,
     /// The smallest number of executions that any callback of the chain has.
     pub executions: u64,
@@ -66,7 +66,7 @@ pub struct Influence {
     pub b: Cost,
     /// The difference of the costs as a share of the chain's mean latency in the first model.
     pub of_latency: f64,
-    /// The callback with the largest part of the difference (untrusted).
+    /// The callback with the largest part of the difference between the costs (untrusted).
     pub mostly: String,
 }
 

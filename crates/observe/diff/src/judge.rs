@@ -358,7 +358,6 @@ fn correct(chances: &[f64]) -> Vec<f64> {
     corrected
 }
 
-/// Returns the median, over all execution times, of the smallest change that would be significant.
 fn resolution(tested: &[Found], alpha: f64) -> Option<f64> {
     let each = alpha / tested.len().max(1) as f64;
     let times = tested

@@ -78,7 +78,7 @@ impl Kind {
     }
 }
 
-/// The spread that was used for one kind of figures.
+/// The spread between runs that was estimated or assumed for one kind of figures.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct RunSpread {

@@ -52,7 +52,6 @@ pub enum PolicyError {
     #[error("visible.{list}[{at}]: '{name}' {said}")]
     Name {
         list: &'static str,
-        /// The index of the entry in the list. The first entry has index 0.
         at: usize,
         name: String,
         said: &'static str,

@@ -69,7 +69,6 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Shows the screen until it ends. Returns true if the user has ended the program.
 fn run(mut tty: Tty, shared: &Shared, stays: bool) -> io::Result<bool> {
     // The thread needs no rights but access to files, for a saved trace.
     onbeat_rights::keep(onbeat_rights::permitted().into_iter().filter(|c| {

@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 
 pub const HINT: &str = "; look at it with `onbeat show`";
 
-/// The length of recorded time whose events are played at once.
 const PART_NS: u64 = 100_000_000;
 
 struct Watching<'a> {

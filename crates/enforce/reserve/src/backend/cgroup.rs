@@ -22,7 +22,8 @@ const V2_OPEN: &[u8] = b"0";
 
 struct Gate {
     label: String,
-    /// The file descriptors that the dispatcher writes to, with [`NONE`] after the last.
+    /// The file descriptors that the dispatcher writes to. The entry after the last descriptor is
+    /// [`NONE`].
     fds: [AtomicI32; GROUPS],
     closed: AtomicBool,
     files: Mutex<Vec<(PathBuf, File)>>,

@@ -20,8 +20,8 @@ pub struct Move {
 }
 
 pub(crate) struct Moves {
-    /// The recorded moves. Each entry has the instant, the delay, and a word with the value 2 *
-    /// server + opened.
+    /// The recorded moves. Each entry has the instant of a move, the delay, and the value 2 * index
+    /// of the server + 1 if the gate opened, or + 0 if it closed.
     entries: Box<[[AtomicU64; 3]]>,
     count: AtomicU64,
 }

@@ -58,7 +58,6 @@ pub(crate) struct Metadata {
     pub(crate) packet_header: Option<Rc<Type>>,
     pub(crate) streams: HashMap<u64, StreamClass>,
     pub(crate) clock: Option<Clock>,
-    /// Names and values that describe the tracer and its machine, for example `hostname`.
     pub(crate) environment: HashMap<Box<str>, Box<str>>,
 }
 

@@ -34,7 +34,6 @@ struct Parser<'a> {
 enum Value<'a> {
     Number(i128),
     Text(&'a str),
-    /// Words that are joined by dots, such as `event.header`.
     Path(Vec<&'a str>),
     Type(Rc<Type>),
 }

@@ -30,7 +30,6 @@ impl Random {
 #[derive(Clone)]
 struct Program {
     times: Vec<f64>,
-    /// The factor by which all execution times are longer than usual.
     all: f64,
     monitor: bool,
     /// The factor by which one in thirty executions of the fourth callback takes longer.

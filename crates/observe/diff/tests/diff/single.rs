@@ -24,7 +24,6 @@ enum Tails {
     Heavy,
 }
 
-/// The program's own executions resemble one another in groups of this size.
 const GROUP: usize = 10;
 
 impl Random {

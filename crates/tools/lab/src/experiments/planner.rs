@@ -134,7 +134,6 @@ fn synthetic(rng: &mut Rng, count: usize) -> Vec<Case> {
     ]
 }
 
-/// Returns the latencies of the recorded demo's longest chain, rounded to a model's buckets.
 fn recorded(context: &Context) -> Result<Vec<u64>> {
     let trace = context.source("demos/recorded/parking")?;
     let path = context.dir().join("recorded.json");

@@ -23,7 +23,6 @@ pub struct Setting {
     pub scenario: &'static str,
     pub kind: Kind,
     pub arrivals: Vec<Arrivals>,
-    /// The prefix of the files with the arrivals. The stream's number and `.csv` follow.
     pub files: PathBuf,
 }
 

@@ -20,7 +20,6 @@ pub trait Send: std::marker::Send {
 }
 
 pub trait Receive: std::marker::Send {
-    /// Receives a message and passes it to `take`. Returns `false` if the sender has gone.
     fn receive(&mut self, take: &mut dyn FnMut(&[u8])) -> bool;
 }
 

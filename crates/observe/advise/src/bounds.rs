@@ -97,7 +97,7 @@ pub struct ChainBound {
 }
 
 impl ChainBound {
-    /// Returns the bound in ns, or `None` if the chain has none.
+    /// Returns the upper bound of the chain's latency in ns, or `None` if the chain has none.
     pub fn bound_ns(&self) -> Option<u64> {
         let steps = self.steps.as_ref().ok()?;
         let each = steps

@@ -49,7 +49,8 @@ pub struct Finding {
     pub limit: String,
     /// The measured value in words; empty if nothing was measured.
     pub measured: String,
-    /// The result: the measured value keeps the limit, breaks it, or is too uncertain to decide.
+    /// The result: the measured value is within the limit, outside of it, or too uncertain to
+    /// decide.
     pub verdict: Verdict,
     /// The reason in words; empty if the verdict needs none.
     pub why: String,

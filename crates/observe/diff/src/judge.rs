@@ -344,8 +344,8 @@ fn losses(a: &Model, b: &Model) -> Vec<Found> {
     found
 }
 
-/// Returns the probabilities `chances` with Holm's correction, which keeps the probability of any
-/// false change below the requested level.
+/// Returns the probabilities `chances` with Holm's correction. With it, the probability that any
+/// reported change is false stays below the requested level.
 fn correct(chances: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..chances.len()).collect();
     order.sort_by(|&x, &y| chances[x].total_cmp(&chances[y]));

@@ -28,8 +28,8 @@ const FREEDOM: f64 = 8.0;
 const LEAST_SHARE: f64 = 0.22;
 /// The ratio of the median absolute deviation to the standard deviation of normal values.
 const MEDIAN_DEVIATION: f64 = 0.6745;
-/// The assumed spread of periods, as a share of the assumed spread of execution times. It is small,
-/// because the median of a period changes only if the clock or the source changes.
+/// The assumed spread of periods between runs, as a share of the assumed spread of execution times.
+/// It is small, because the median of a period changes only if the clock or the source changes.
 const OF_PERIODS: f64 = 0.1;
 
 /// A kind of figures. Each kind has its own spread between runs.

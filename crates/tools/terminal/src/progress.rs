@@ -15,7 +15,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Starts the clock. The line begins with the text `what`.
+    /// Creates a progress line that begins with the text `what`, and starts to measure the time.
     pub fn new(what: impl Into<String>) -> Self {
         Progress {
             what: what.into(),

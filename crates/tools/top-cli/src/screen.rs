@@ -23,8 +23,8 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// Takes over the terminal and starts the thread that draws. With `stays`, the screen stays
-    /// until the user ends it.
+    /// Takes over the terminal and starts the thread that draws. With `stays`, the screen remains
+    /// after the recording has ended, until the user ends it.
     ///
     /// # Errors
     ///

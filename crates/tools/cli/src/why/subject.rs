@@ -18,7 +18,7 @@ pub enum Subject<'m> {
     Chain {
         chain: &'m Chain,
         title: String,
-        /// The number of chains from which the subject was chosen.
+        /// The number of chains. The explained chain is the one of them with the longest latency.
         of: usize,
     },
     Callback(&'m Callback),

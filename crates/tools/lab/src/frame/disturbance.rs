@@ -15,14 +15,15 @@ use std::time::{Duration, Instant};
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Rule {
-    /// A turn is disturbed if the host took one CPU away for more than this share of the turn, and
-    /// for at least `LEAST_TICKS` ticks.
+    /// The limit for the time that the host took one CPU away, as a share of a turn (the
+    /// measurement of one arm in a round). A turn above the limit is disturbed if this time is at
+    /// least `LEAST_TICKS` ticks.
     pub stolen: f64,
-    /// A turn is disturbed if a thread at the highest real-time priority was without its CPU for
-    /// more than this share of the turn.
+    /// The limit for the time that a thread at the highest real-time priority was without its CPU,
+    /// as a share of a turn. A turn above the limit is disturbed.
     pub away: f64,
-    /// A turn is disturbed if programs outside of the experiment used more CPU time than this, as a
-    /// number of busy CPUs.
+    /// The limit for the CPU time of programs outside of the experiment, as a number of busy CPUs.
+    /// A turn above the limit is disturbed.
     pub foreign: f64,
 }
 

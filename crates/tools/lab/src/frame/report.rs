@@ -129,7 +129,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Creates an empty table. `head` holds the heads of the columns, separated by `|`.
+    /// Creates an empty table. `head` contains the heads of the columns, separated by `|`.
     pub fn new(title: impl Into<String>, head: &str) -> Self {
         let head = head.split('|').map(|h| h.trim().to_string());
         Table {

@@ -34,7 +34,7 @@ impl Limits {
 
 const DISTURBED_IN_A_ROW_MAX: usize = 3;
 
-/// Returns the order of measurements as `(round, arm)`. Every round holds every arm once. Every
+/// Returns the order of measurements as `(round, arm)`. In each round, each arm has one turn. Every
 /// second round reverses the previous one (A B, B A), so that a linear drift cancels. Each pair of
 /// rounds starts in random order, so that nothing periodic favours an arm.
 pub fn schedule(arms: usize, rounds: usize, rng: &mut Rng) -> Vec<(usize, usize)> {

@@ -60,8 +60,8 @@ mod tests {
     use super::SOURCE;
     use std::collections::BTreeSet;
 
-    /// The functions whose calls the lab's gate cannot keep from onbeat's library. One has more
-    /// than six arguments, the others are C++.
+    /// The functions whose calls always reach onbeat's library, because the lab's gate does not
+    /// contain them. One has more than six arguments, the others are C++.
     const WITHOUT: [&str; 3] = [
         "rcl_wait_set_init",
         "_ZN6rclcpp8Executor14execute_clientESt10shared_ptrINS_10ClientBaseEE",

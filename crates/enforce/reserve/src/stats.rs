@@ -255,7 +255,7 @@ pub struct GateStats {
     /// also counted in `working`.
     pub hard: u64,
     /// Counts the freezes that a soft gate undid a moment later, because a thread had woken up
-    /// meanwhile.
+    /// during the freeze.
     pub taken_back: u64,
     /// Counts the slot ends after which a thread worked until the next slot began.
     pub unfinished: u64,

@@ -263,10 +263,10 @@ impl Walk {
         (self.base_ns + offset_ns as i64).max(0) as u64
     }
 
-    /// Takes the next event, and returns whether a round ended with it. Between two rounds the
-    /// phase moves towards `origin_ns` in the shorter direction, by at most half the gap between
-    /// the last event of one round and the first of the next. Order and number of events therefore
-    /// stay the same, and no slot loses more than half its length.
+    /// Takes the next event, and returns whether a round ended with it. Between two rounds, the
+    /// starts of the cycles shift towards `origin_ns` in the shorter direction, by at most half the
+    /// gap between the last event of one round and the first of the next. The order and the number
+    /// of events therefore stay the same, and no slot loses more than half its length.
     pub fn advance(&mut self, table: &Table, origin_ns: u64) -> (Option<Event>, bool) {
         let event = table.events.get(self.next).copied();
         self.next += 1;

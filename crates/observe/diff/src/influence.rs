@@ -15,8 +15,8 @@ use onbeat_document::Dist;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The number of standard errors from which a cost counts as different. It is high because hundreds
-/// of costs are compared.
+/// A difference between two costs counts if it is at least this number of standard errors. The
+/// number is high, because hundreds of costs are compared.
 const ERRORS: f64 = 3.5;
 
 /// The way in which a component makes a chain wait.
@@ -275,8 +275,8 @@ fn costs(model: &Model, chain: &Chain) -> Costs {
 struct Waits {
     ns: u64,
     times: u64,
-    /// The variance, in ns^2, of the callback's mean wait per execution. The wait is the one for
-    /// all components that make the callback wait in the same way.
+    /// The variance, in ns^2, of the callback's mean wait per execution. This is the wait for all
+    /// components together that make the callback wait in the same way.
     variance: f64,
 }
 

@@ -70,7 +70,8 @@ pub struct Side<'m> {
     /// The value of each run, by run id. It is empty if the model does not contain the values of
     /// single runs.
     pub runs: Vec<RunValue>,
-    /// The number of independent values to which the sample is equivalent; 0 if it is unknown.
+    /// The number of independent values that would be as informative as the sample; 0 if it is
+    /// unknown.
     pub worth: u64,
 }
 

@@ -245,8 +245,9 @@ fn unit(kind: Kind, single: &Single, factor: f64) -> f64 {
     of_run * single.runs
 }
 
-/// Returns the `factor` of [`unit`] for which chance alone explains the size of the measured
-/// shifts. Returns 0 if the spread of the executions alone explains it.
+/// Estimates the spread between runs as the `factor` of [`unit`]. With this factor, chance alone
+/// explains the size of the measured shifts. Returns 0 if the spread of the executions alone
+/// explains it.
 fn fit(kind: Kind, own: &[&Single]) -> f64 {
     let deviation = |factor: f64| {
         let errors = own.iter().map(|s| {

@@ -94,8 +94,8 @@ pub struct Restored {
     pub groups: usize,
     /// The changes that could not be undone, one line each.
     pub failures: Vec<String>,
-    /// The changes that could only be undone in part, because something no longer exists. One line
-    /// each.
+    /// The changes that could only be undone in part, for example because a cgroup no longer
+    /// exists. One line each.
     pub remarks: Vec<String>,
 }
 

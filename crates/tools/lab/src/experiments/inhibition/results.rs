@@ -11,8 +11,8 @@ use crate::measure::stats::{mean, mean_80, mean_replaced, median, resampled, Sor
 use crate::plot::{boxes, dots};
 use std::collections::BTreeMap;
 
-/// The smallest mean of a thread's running time plus waiting time, in ns, with which the table
-/// shows the thread.
+/// The table shows a thread if the mean of its running time plus waiting time is at least this
+/// number of ns.
 const LEAST_SHOWN_NS: u64 = 1_000_000;
 
 pub struct Arm {

@@ -32,7 +32,7 @@ use onbeat_document::schema::{Callback, CallbackType, Chain, Junction, JunctionK
 use onbeat_document::Model;
 
 /// The limit of an executor's busy time, as a multiple of its callbacks' longest period. An
-/// executor that has work without a pause for longer has no bound.
+/// executor that is busy for longer without a pause has no bound.
 const PERIODS_MAX: u64 = 1000;
 const ROUNDS: usize = 20;
 /// The largest number of steps in the search for a bound. The limit ends the search even for a
@@ -49,8 +49,8 @@ pub enum NoBound {
     /// The executor of the named callback cannot do all its work in time if callbacks take their
     /// longest times.
     Overloaded(String),
-    /// The period or execution time of the named callback was not measured, or the time that items
-    /// take to reach its executor.
+    /// A figure of the named callback was not measured: its period, its execution time, or the time
+    /// that items take to reach its executor.
     Unmeasured(String),
 }
 

@@ -49,7 +49,7 @@ impl Default for Options {
     }
 }
 
-/// A figure on which an advice rests.
+/// A measured figure that supports an advice.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Evidence {
     /// The name of the figure, as in `model.json`: `waiting_ns.mean`.

@@ -35,11 +35,12 @@ pub struct Merged {
     pub models_read: usize,
     /// The number of earlier merges that were read from the store and reused.
     pub merges_read: usize,
-    /// The number of new merges that were kept in the store for later.
+    /// The number of new merges that were made and written to the store for reuse.
     pub merges_made: usize,
     /// A line for each model that was left out because it is damaged.
     pub damaged: Vec<String>,
-    /// The first error while a merge was kept in the store. `None` if all merges could be kept.
+    /// The first error that occurred when a new merge was written to the store. `None` if all new
+    /// merges could be written.
     pub not_kept: Option<String>,
 }
 

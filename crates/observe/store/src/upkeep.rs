@@ -22,7 +22,7 @@ pub struct Tidied {
     pub parts_after: usize,
     /// The number of removed objects, tables and half-written files that no index row names.
     pub removed: u64,
-    /// The number of removed merges that were kept for reuse.
+    /// The number of removed merges, which were stored for reuse.
     pub merges_removed: u64,
     pub bytes: u64,
     /// A line for each damaged file. Tidying does not remove damaged files.

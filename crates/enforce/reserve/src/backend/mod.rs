@@ -84,8 +84,9 @@ pub(crate) trait Backend: Send + Sync {
     /// threads that they have started.
     fn inside(&self) -> Vec<u32>;
 
-    /// Returns the file that moves the thread out of this backend's gates, into the nearest cgroup
-    /// outside. Returns `None` if the thread is behind no gate.
+    /// Returns the file through which the thread leaves this backend's gates: a write of the
+    /// thread's id to it moves the thread into the nearest cgroup outside. Returns `None` if the
+    /// thread is behind no gate.
     fn way_out(&self, tid: u32) -> Option<PathBuf>;
 
     /// Puts the thread behind the server's gate. To undo this, write the thread's id to the file

@@ -10,7 +10,7 @@ const KEPT: usize = 1024;
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Move {
-    /// The instant at which the gate had finished to open or close, CLOCK_MONOTONIC.
+    /// The instant at which the gate had finished opening or closing, CLOCK_MONOTONIC.
     pub at_ns: u64,
     /// The delay in ns from the instant at which the dispatcher was to wake up until the gate had
     /// moved.

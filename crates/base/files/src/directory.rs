@@ -17,12 +17,13 @@ pub(crate) const DIRECTORY: OFlags = OFlags::RDONLY
 const FILE: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
 const ATTEMPTS: u32 = 16;
 
-/// The reason why a directory for new files cannot be made. The message is one line and includes the way out.
+/// The reason why a directory for new files cannot be made. The message is one line and includes
+/// the way out.
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum MakeError {
-    /// The path is a symbolic link. onbeat does not follow it, because whoever made the link decides where it
-    /// leads.
+    /// The path is a symbolic link. onbeat does not follow it, because whoever made the link
+    /// decides where it leads.
     #[error("{} is a symbolic link. Name the directory itself, or one that does not exist yet.", .0.display())]
     Link(PathBuf),
     /// The directory already contains files. onbeat makes new files only in an empty directory.
@@ -40,7 +41,8 @@ impl MakeError {
         MakeError::System { path, source }
     }
 
-    /// Returns whether permission is missing, so that another user might succeed.
+    /// Returns whether the directory could not be made because this process lacks permission.
+    /// Another user may succeed then.
     pub fn is_denied(&self) -> bool {
         match self {
             MakeError::Foreign { .. } => true,
@@ -50,7 +52,7 @@ impl MakeError {
     }
 }
 
-/// The ids of the user and the group to which new files are given.
+/// The ids of the user and the group that will own new files.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
@@ -208,8 +210,8 @@ impl Directory {
         }
     }
 
-    /// Returns the path by which the directory was opened, for messages. The path may now lead to another
-    /// directory.
+    /// Returns the path by which the directory was opened, for messages. The path may now lead to
+    /// another directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -227,8 +229,8 @@ impl Directory {
         })
     }
 
-    /// Returns the directory with a user and group, to which it gives every file that it creates from now on.
-    /// `None` leaves the files with the caller.
+    /// Sets the user and group that will own every file that this handle creates from now on, and
+    /// returns the handle. `None` leaves new files with the user of the process.
     #[must_use]
     pub fn owned_by(self, owner: Option<Owner>) -> Directory {
         Directory { owner, ..self }
@@ -300,8 +302,8 @@ impl Directory {
         Ok(File::from(file))
     }
 
-    /// Opens a file for reading and appending. Does not follow a link, and does not wait for a pipe's other
-    /// end.
+    /// Opens a file for reading and appending. Does not follow a link, and does not wait for a
+    /// pipe's other end.
     ///
     /// # Errors
     ///
@@ -312,8 +314,8 @@ impl Directory {
         Ok(File::from(file))
     }
 
-    /// Opens a file for reading and for writing at any position. Does not follow a link, and does not wait for
-    /// a pipe's other end.
+    /// Opens a file for reading and for writing at any position. Does not follow a link, and does
+    /// not wait for a pipe's other end.
     ///
     /// # Errors
     ///
@@ -324,8 +326,8 @@ impl Directory {
         Ok(File::from(file))
     }
 
-    /// Opens a program that the caller only starts through this descriptor (`O_PATH`). Without `follow`, a
-    /// link itself is opened, which is not a regular file.
+    /// Opens a program that the caller only starts through this descriptor (`O_PATH`). Without
+    /// `follow`, a link itself is opened, which is not a regular file.
     ///
     /// # Errors
     ///
@@ -337,8 +339,8 @@ impl Directory {
         Ok(File::from(file))
     }
 
-    /// Replaces a file completely or not at all: writes a file with an unguessable name, then renames that
-    /// file.
+    /// Replaces a file completely or not at all: writes a file with an unguessable name, then
+    /// renames that file.
     ///
     /// # Errors
     ///

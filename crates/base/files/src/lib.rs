@@ -21,8 +21,8 @@ pub use directory::{Directory, MakeError, Meta, Owner};
 use std::io;
 use std::path::Path;
 
-/// Replaces a file completely or not at all: writes a temporary file in the same directory, then renames that
-/// file. A link at `path` is replaced, not followed.
+/// Replaces a file completely or not at all: writes a temporary file in the same directory, then
+/// renames that file. A link at `path` is replaced, not followed.
 ///
 /// # Errors
 ///

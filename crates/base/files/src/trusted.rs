@@ -10,9 +10,9 @@ use std::path::{Component, Path, PathBuf};
 const STICKY: u32 = 0o1000;
 
 impl Directory {
-    /// Makes a directory like [`Directory::make`], but only if no user except root can change the path. Each
-    /// directory above must belong to root. Other users must not be able to write there, or to rename root's
-    /// files there.
+    /// Makes a directory like [`Directory::make`], but only if no user except root can change the
+    /// path. Each directory above must belong to root. Other users must not be able to write there,
+    /// or to rename root's files there.
     ///
     /// # Errors
     ///
@@ -43,18 +43,18 @@ impl Directory {
         Ok(Directory::of(fd, &self.path().join(name)))
     }
 
-    /// Opens a directory that only this user can write to, or makes it (mode 0700). The directory above must
-    /// exist. A link is not followed.
+    /// Opens a directory that only this user can write to, or makes it (mode 0700). The directory
+    /// above must exist. A link is not followed.
     ///
     /// # Errors
     ///
-    /// Returns the operating system's error, or *permission denied* if another user owns the directory or may
-    /// write to it.
+    /// Returns the operating system's error, or *permission denied* if another user owns the
+    /// directory or may write to it.
     pub fn private(path: &Path) -> io::Result<Directory> {
         let above = Directory::open(crate::directory::parent(path))?;
-        let name = path
-            .file_name()
-            .ok_or_else(|| io::Error::other("the path has no directory name"))?;
+        let name = path.file_name().ok_or_else(|| {
+            io::Error::other("the path does not end with the name of a directory")
+        })?;
         match fs::mkdirat(&above, name, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(e) => return Err(e.into()),

@@ -30,8 +30,8 @@ pub fn is_elevated() -> bool {
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// Returns whether this program runs as another user or group than its caller, because of a set-user-id or
-/// set-group-id bit. No command of onbeat supports such a bit.
+/// Returns whether this program runs as another user or group than its caller, because of a
+/// set-user-id or set-group-id bit. No command of onbeat supports such a bit.
 pub fn is_between_users() -> bool {
     // SAFETY: these calls cannot fail and take no pointers.
     unsafe { libc::getuid() != libc::geteuid() || libc::getgid() != libc::getegid() }
@@ -43,8 +43,8 @@ pub fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Gives up every capability for good, in every set. Programs that are executed later do not get any back.
-/// Root keeps its access to files and the capabilities in `roots`.
+/// Gives up every capability for good, in every set. Programs that are executed later do not get
+/// any back. Root keeps its access to files and the capabilities in `roots`.
 ///
 /// # Errors
 ///
@@ -75,8 +75,9 @@ pub fn give_up(roots: &[Capability]) -> io::Result<()> {
     }
 }
 
-/// Gives up every capability except `later`, and deactivates the capabilities in `later`. Until [`raise`], this
-/// process has no more rights than its user. Programs that its children execute inherit none.
+/// Gives up every capability except `later`, and deactivates the capabilities in `later`. Until
+/// [`raise`], this process has no more rights than its user. Programs that its children execute
+/// inherit none.
 ///
 /// # Errors
 ///
@@ -93,7 +94,8 @@ pub fn raise() {
     let _ = caps::set(None, CapSet::Effective, &read(CapSet::Permitted));
 }
 
-/// Gives up every capability except `wanted`, for good. Returns the capabilities that this process still has.
+/// Gives up every capability except `wanted`, for good. Returns the capabilities that this process
+/// still has.
 pub fn keep(wanted: impl IntoIterator<Item = Capability>) -> Vec<Capability> {
     let permitted = read(CapSet::Permitted);
     let keep: CapsHashSet = wanted
@@ -124,8 +126,8 @@ pub fn without<T>(unused: &[Capability], attempt: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Runs `attempt` with the file access of the user who called an elevated program. If root runs the program,
-/// root's access is kept.
+/// Runs `attempt` with the file access of the user who called an elevated program. If root runs the
+/// program, root's access is kept.
 pub fn as_caller<T>(attempt: impl FnOnce() -> T) -> T {
     if is_elevated() {
         let all: Vec<Capability> = caps::all().into_iter().collect();
@@ -135,8 +137,8 @@ pub fn as_caller<T>(attempt: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Gives up every capability of a child that is about to execute a user's program. Children of root keep
-/// root's rights. Does not allocate unless it fails.
+/// Gives up every capability of a child that is about to execute a user's program. Children of root
+/// keep root's rights. Does not allocate unless it fails.
 ///
 /// # Errors
 ///
@@ -149,8 +151,8 @@ pub fn give_up_in_child() -> io::Result<()> {
     give_up_all_in_child()
 }
 
-/// Gives up every capability of a child for good, even if the child runs as root. Programs that the child
-/// executes do not get any back. Does not allocate unless it fails.
+/// Gives up every capability of a child for good, even if the child runs as root. Programs that the
+/// child executes do not get any back. Does not allocate unless it fails.
 ///
 /// # Errors
 ///
@@ -166,11 +168,12 @@ pub fn give_up_all_in_child() -> io::Result<()> {
         .map_err(|_| io::Error::from_raw_os_error(libc::EPERM))
 }
 
-/// The environment variables that an elevated program still trusts. They only change how the program prints.
+/// The environment variables that an elevated program still trusts. They only change how the
+/// program prints.
 const TRUSTED_VARIABLES: [&str; 5] = ["TERM", "COLUMNS", "LINES", "NO_COLOR", "LANG"];
 
-/// Removes the variables that the caller of an elevated program has put into its environment. Must be called
-/// while the process has only one thread.
+/// Removes the variables that the caller of an elevated program has put into its environment. Must
+/// be called while the process has only one thread.
 pub fn forget_environment() {
     if is_elevated() {
         std::env::vars_os()
@@ -204,8 +207,8 @@ fn files_of_root() -> CapsHashSet {
     }
 }
 
-/// Sets the permitted and effective capabilities, limited to those permitted now. Programs that children
-/// execute inherit none.
+/// Sets the permitted and effective capabilities, limited to those permitted now. Programs that
+/// children execute inherit none.
 fn set(permitted: &CapsHashSet, effective: &CapsHashSet) -> io::Result<()> {
     let had = read(CapSet::Permitted);
     let of_ours = |set: &CapsHashSet| set.intersection(&had).copied().collect::<CapsHashSet>();

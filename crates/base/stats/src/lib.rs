@@ -7,8 +7,8 @@
 
 use statrs::function::beta::checked_beta_reg;
 
-/// Returns the upper confidence limit of the share of executions with a property (Clopper and Pearson's limit).
-/// `hits` of `all` executions had the property.
+/// Returns the upper confidence limit of the share of executions with a property (Clopper and
+/// Pearson's limit). `hits` of `all` executions had the property.
 pub fn share_at_most(hits: u64, all: u64, confidence: f64) -> f64 {
     if hits >= all {
         return 1.0;
@@ -26,15 +26,15 @@ pub fn share_at_most(hits: u64, all: u64, confidence: f64) -> f64 {
     high
 }
 
-/// Returns the lower confidence limit of the share of executions with a property (Clopper and Pearson's limit).
-/// `hits` of `all` executions had the property.
+/// Returns the lower confidence limit of the share of executions with a property (Clopper and
+/// Pearson's limit). `hits` of `all` executions had the property.
 pub fn share_at_least(hits: u64, all: u64, confidence: f64) -> f64 {
     let hits = hits.min(all);
     1.0 - share_at_most(all - hits, all, confidence)
 }
 
-/// Returns the probability of at most `hits` hits in `all` trials if each trial is a hit with probability `p`:
-/// the regularised incomplete beta function. `hits` must be smaller than `all`.
+/// Returns the probability of at most `hits` hits in `all` trials if each trial is a hit with
+/// probability `p`: the regularised incomplete beta function. `hits` must be smaller than `all`.
 fn chance_of_at_most(hits: u64, all: u64, p: f64) -> f64 {
     let (yes, no) = ((hits + 1) as f64, (all - hits) as f64);
     checked_beta_reg(no, yes, 1.0 - p).unwrap_or(1.0)
@@ -64,8 +64,8 @@ pub fn normal_beyond(z: f64) -> f64 {
     statrs::function::erf::erfc(z / std::f64::consts::SQRT_2) / 2.0
 }
 
-/// Returns the probability that a value of Student's distribution with `freedom` degrees of freedom is
-/// greater than `t`. `t` must not be negative.
+/// Returns the probability that a value of Student's distribution with `freedom` degrees of freedom
+/// is greater than `t`. `t` must not be negative.
 pub fn student_beyond(t: f64, freedom: f64) -> f64 {
     let part = freedom / (freedom + t * t);
     checked_beta_reg(freedom / 2.0, 0.5, part).unwrap_or(1.0) / 2.0
@@ -84,8 +84,9 @@ pub fn student_quantile(share: f64, freedom: f64) -> f64 {
     high
 }
 
-/// Returns the probability that chance alone splits hits between two samples at least as unevenly as observed
-/// (two-sided). `second` of `all` hits fell into the second sample, which has `share` of all trials.
+/// Returns the probability that chance alone splits hits between two samples at least as unevenly
+/// as observed (two-sided). `second` of `all` hits fell into the second sample, which has `share`
+/// of all trials.
 pub fn split_by_chance(second: u64, all: u64, share: f64) -> f64 {
     let few = |hits: u64, p: f64| {
         if hits >= all {

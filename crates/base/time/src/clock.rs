@@ -24,8 +24,8 @@ pub fn monotonic_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC).unwrap_or(0)
 }
 
-/// Reads CLOCK_REALTIME in ns since 1970. Source time stamps use this clock. Administrators and NTP may set
-/// it.
+/// Reads CLOCK_REALTIME in ns since 1970. Source time stamps use this clock. Administrators and NTP
+/// may set it.
 #[inline]
 pub fn realtime_ns() -> u64 {
     read(libc::CLOCK_REALTIME).unwrap_or(0)
@@ -41,8 +41,8 @@ pub fn thread_cpu_ns() -> u64 {
     read(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(0)
 }
 
-/// Returns the CPU time of all threads of a process in ns, or `None` if the process has ended. It is exact,
-/// unlike the ticks in `/proc/PID/stat`.
+/// Returns the CPU time of all threads of a process in ns, or `None` if the process has ended. It
+/// is exact, unlike the ticks in `/proc/PID/stat`.
 pub fn process_cpu_ns(pid: u32) -> Option<u64> {
     // The clock's number has no room for ids above the kernel's limit, and 0 means the calling
     // process.
@@ -55,8 +55,8 @@ pub fn process_cpu_ns(pid: u32) -> Option<u64> {
     }
 }
 
-/// Returns CLOCK_REALTIME minus CLOCK_MONOTONIC in ns. Takes five samples and returns the one with the
-/// shortest time between its two monotonic readings.
+/// Returns CLOCK_REALTIME minus CLOCK_MONOTONIC in ns. Takes five samples and returns the one with
+/// the shortest time between its two monotonic readings.
 pub fn realtime_offset_ns() -> i64 {
     (0..5)
         .map(|_| {

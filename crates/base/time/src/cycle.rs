@@ -11,7 +11,8 @@ pub struct Cycle {
 /// An instant as a cycle number and an offset within that cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    /// The number of the cycle that contains the instant. Cycles before the origin have negative numbers.
+    /// The number of the cycle that contains the instant. Cycles before the origin have negative
+    /// numbers.
     pub cycle: i64,
     /// The time from the start of the cycle that contains the instant to the instant, in ns. It is
     /// less than the period.
@@ -19,7 +20,8 @@ pub struct Position {
 }
 
 impl Cycle {
-    /// Creates a cycle of `period_ns`, one of which begins at `origin_ns`. Returns `None` for a period of 0.
+    /// Divides time into cycles of `period_ns`. Cycle 0 begins at `origin_ns`. Returns `None` for a
+    /// period of 0.
     pub const fn new(period_ns: u64, origin_ns: i64) -> Option<Cycle> {
         match period_ns {
             0 => None,
@@ -45,8 +47,8 @@ impl Cycle {
         Cycle { origin_ns, ..self }
     }
 
-    /// Returns the number of the cycle that contains an instant, and the time from that cycle's start to the
-    /// instant.
+    /// Returns the number of the cycle that contains an instant, and the time from that cycle's
+    /// start to the instant.
     #[inline]
     pub fn position(&self, at_ns: impl Into<i128>) -> Position {
         let since = at_ns.into() - i128::from(self.origin_ns);
@@ -102,8 +104,8 @@ impl Cycle {
         })
     }
 
-    /// Returns the time from the start of the given cycle to an instant, in ns. The result is negative for an
-    /// earlier instant.
+    /// Returns the time from the start of the given cycle to an instant, in ns. The result is
+    /// negative for an earlier instant.
     pub fn since_start_ns(&self, cycle: i64, at_ns: impl Into<i128>) -> i64 {
         limited(at_ns.into() - self.start(cycle))
     }

@@ -2,10 +2,12 @@
 
 const KEPT: usize = 128;
 
-/// The time by which an action begins early, to make up for its delay. It covers a share of the
-/// last 128 measured delays and stays between a floor and a cap.
+/// A lead: the time by which an action begins before its planned instant, to make up for its delay.
+/// The lead is the smallest time that is at least as long as a given share of the last 128 measured
+/// delays. It stays between a floor and a cap.
 ///
-/// Real-time safe: the value takes 0.5 KiB, does not allocate, and sorts 128 numbers for each delay.
+/// Real-time safe: the value takes 0.5 KiB, does not allocate, and sorts 128 numbers for each
+/// delay.
 #[derive(Debug, Clone)]
 pub struct Lead {
     delays_ns: [u32; KEPT],
@@ -17,8 +19,9 @@ pub struct Lead {
 }
 
 impl Lead {
-    /// Creates a lead of `begin_ns`, which applies until the first delay is measured. `covers` is
-    /// the share of delays, in 1/1000, that are no longer than the lead.
+    /// Creates a lead. It is `begin_ns` until the first delay is measured. `covers` is the share of
+    /// the measured delays, in 1/1000, that are no longer than the lead. `floor_ns` and `cap_ns`
+    /// limit the lead.
     pub fn new(covers: usize, begin_ns: u64, (floor_ns, cap_ns): (u64, u64)) -> Lead {
         Lead {
             delays_ns: [0; KEPT],

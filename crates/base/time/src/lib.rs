@@ -35,9 +35,9 @@ pub use lead::Lead;
 pub use overshoot::Overshoot;
 pub use slot::{Opening, Slot};
 
-/// The largest number of slots per cycle of one output. A shaper's table has this limit, which bounds the
-/// work per decision.
+/// The largest number of slots per cycle of one output. A shaper's table of slots has this limit,
+/// so that the shaper finds the next slot in a bounded time.
 pub const MAX_SLOTS: usize = 16;
 
-/// The longest cycle that a table accepts, and the latest end of a slot: 24 hours, in ns.
+/// The longest cycle that a table of slots accepts, and the latest end of a slot: 24 hours, in ns.
 pub const MAX_CYCLE_NS: u64 = 24 * 3600 * 1_000_000_000;

@@ -4,9 +4,10 @@ use crate::cycle::{limited, Cycle};
 
 /// An interval [start, end) of each cycle, in ns from the start of the cycle.
 ///
-/// The end may lie beyond the end of the cycle: the slot [period, period + d) of one cycle is open while the
-/// next cycle begins. With logical execution time, the start may lie there too (thesis, section 4.5.3). A
-/// slot must not be longer than the period; [`Slot::fits`] checks this.
+/// The end may lie beyond the end of the cycle: the slot [period, period + d) of one cycle is open
+/// while the next cycle begins. With logical execution time, the start may lie beyond the end of
+/// the cycle, too (thesis, section 4.5.3). A slot must not be longer than the period;
+/// [`Slot::fits`] checks this.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -27,8 +28,8 @@ impl Slot {
         self.end_ns.saturating_sub(self.start_ns)
     }
 
-    /// Returns whether a cycle of this period can have the slot: the slot is not empty and not longer than
-    /// the period.
+    /// Returns whether a cycle of this period can have the slot: the slot is not empty and not
+    /// longer than the period.
     pub const fn fits(&self, period_ns: u64) -> bool {
         self.start_ns < self.end_ns && self.length_ns() <= period_ns
     }
@@ -85,8 +86,8 @@ impl Cycle {
         })
     }
 
-    /// Returns the first slot that opens after an instant. A slot that opens at the instant does not count.
-    /// Returns `None` if `slots` is empty.
+    /// Returns the first slot that opens after an instant. A slot that opens at the instant does
+    /// not count. Returns `None` if `slots` is empty.
     pub fn next_opening(&self, slots: &[Slot], at_ns: impl Into<i128>) -> Option<Opening> {
         let at_ns = at_ns.into();
         self.first_opening(slots, |slot| {
@@ -97,8 +98,9 @@ impl Cycle {
         })
     }
 
-    /// Returns the slot that is open at an instant or opens next, among the slots of cycle `from` and later.
-    /// If several are open, returns the one that opens first. Returns `None` if `slots` is empty.
+    /// Returns the slot that is open at an instant or opens next, among the slots of cycle `from`
+    /// and later. If several are open, returns the one that opens first. Returns `None` if `slots`
+    /// is empty.
     pub fn open_or_next(
         &self,
         slots: &[Slot],
@@ -115,12 +117,12 @@ impl Cycle {
         })
     }
 
-    /// Returns the longest time within [from, until) that lies outside of all slots, in ns. Returns 0 if
-    /// `slots` is empty, because a thread without slots may run at any time. The slots must be in order, must
-    /// not overlap, and must start within the cycle.
+    /// Returns the longest time within [from, until) that lies outside of all slots, in ns. Returns
+    /// 0 if `slots` is empty, because a thread without slots may run at any time. The slots must be
+    /// in order, must not overlap, and must start within the cycle.
     ///
-    /// Takes at most four steps per slot. If the interval is longer than two periods, examines only the first
-    /// two, because they contain every gap.
+    /// Takes at most four steps per slot. If the interval is longer than two periods, examines only
+    /// the first two, because they contain every gap.
     pub fn longest_outside_ns(
         &self,
         slots: &[Slot],

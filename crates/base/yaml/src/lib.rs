@@ -24,12 +24,9 @@ pub enum YamlError {
     NotText { at: usize },
     #[error("{said}")]
     Content {
-        /// The number of the line in which the YAML text is wrong, or `None` if it is unknown. The
-        /// first line has number 1.
         at: Option<u64>,
         /// The message of the YAML parser, on one line. It can contain words of the file.
         said: String,
-        /// The line in which the YAML text is wrong, or `None` if it is unknown.
         there: Option<String>,
     },
 }

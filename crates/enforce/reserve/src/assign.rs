@@ -12,7 +12,6 @@ use std::path::Path;
 
 #[derive(Debug)]
 pub(crate) struct Destination {
-    /// The server or CPU in words for messages, such as `in server "gamma"`.
     pub(crate) description: String,
     pub(crate) scheduling: Scheduling,
     pub(crate) cpu: u16,
@@ -35,9 +34,9 @@ pub(crate) fn free(changed: &[Thread], tid: u32, way_out: &Path) -> io::Result<b
 }
 
 impl Changer<'_> {
-    /// Schedules a thread as `to` says and returns the thread's previous state. After an error the
-    /// thread has its previous state, except that it is no longer behind a gate that it had
-    /// inherited. `changed` lists the threads that the reservation changed before.
+    /// Gives a thread the scheduling and the gate of `to`, and returns the thread's previous state.
+    /// After an error the thread has its previous state, except that it is no longer behind a gate
+    /// that it had inherited. `changed` lists the threads that the reservation changed before.
     pub(crate) fn change<'t>(
         &self,
         tid: u32,

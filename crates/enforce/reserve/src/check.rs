@@ -65,8 +65,8 @@ pub(crate) fn warnings(
     Ok(warnings)
 }
 
-/// Returns for each CPU the share of the cycle in which the slot of any server is open. Servers
-/// without slots are left out, because their share is unknown.
+/// Returns for each CPU the share of the cycle in which a slot of at least one of its servers is
+/// open. Servers without slots are left out, because their share is unknown.
 fn shares<'s>(
     cycle_ns: u64,
     servers: impl Iterator<Item = &'s Server>,

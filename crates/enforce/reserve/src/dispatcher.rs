@@ -148,7 +148,8 @@ enum Permission {
     Given,
     /// All gates are open, because the guard has opened them or does not run.
     Withdrawn,
-    /// The guard has granted a new lease. All gates stay open until the current round ends.
+    /// The guard has granted a new lease. All gates stay open until the current round (one pass
+    /// through the table of slots) ends.
     Returning,
     /// All gates are open for good, because the guard is dead.
     Lost,

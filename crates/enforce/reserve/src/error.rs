@@ -90,7 +90,8 @@ pub enum AssignError {
     Gate { tid: u32, source: GateError },
     #[error("thread {tid} cannot leave the gate that it inherited from the thread that started it: {source}. It runs only while that gate is open.")]
     Free { tid: u32, source: io::Error },
-    /// The change could not be recorded in the ledger, so the reservation did not make it.
+    /// Placing or assigning the thread could not be recorded in the ledger, so the reservation did
+    /// not do it.
     #[error("thread {tid} was not changed, because the ledger, from which changes are undone, cannot be written: {source}. Check the space and the rights of its directory.")]
     Note { tid: u32, source: io::Error },
     #[error(

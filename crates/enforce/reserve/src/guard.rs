@@ -49,7 +49,6 @@ pub(crate) struct Start<'a> {
 }
 
 impl Guard {
-    /// Forks the guard, and waits until the guard ignores the signals that may end this process.
     pub(crate) fn start(start: &Start) -> io::Result<Guard> {
         let (socket, theirs) = sys::sockets()?;
         let owner = sys::pidfd_of_self()?;
@@ -156,8 +155,8 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Watches until the owner reports that everything has been put back, or ends. If the owner
-    /// ends, the guard undoes the changes.
+    /// Watches until the owner ends, or until the owner reports that everything has been put back.
+    /// If the owner ends without this report, the guard undoes the changes.
     fn until_done(&mut self, ledger: &Ledger) {
         loop {
             let now_ns = monotonic_ns();

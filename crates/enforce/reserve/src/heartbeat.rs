@@ -29,14 +29,15 @@ use crate::sys::SharedWords;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// The dispatcher checks the guard at least this often per cycle. The guard checks a dispatcher
-/// that has no lease this often per cycle.
+/// The least number of times per cycle that the dispatcher checks the guard, and that the guard
+/// checks a dispatcher without a lease.
 const CHECKS_PER_CYCLE: u64 = 4;
-/// The guard checks a dispatcher that holds a lease this often per cycle, and when the lease ends.
+/// The number of times per cycle that the guard checks a dispatcher with a lease. The guard also
+/// checks when the lease ends.
 const LEASED_CHECKS_PER_CYCLE: u64 = 2;
 
-/// The state of the dispatcher's permission to close gates. The word that stores the lease has it
-/// in its last two bits.
+/// The state of the dispatcher's permission to close gates. It takes the last two bits of the word
+/// that stores the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     None = 0,
@@ -74,7 +75,6 @@ impl Lease {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Duty {
-    /// The dispatcher works as expected or has not begun, so the guard only watches.
     Watch,
     Open,
     /// The dispatcher works again: the guard must open all gates, then call [`Heartbeat::grant`].

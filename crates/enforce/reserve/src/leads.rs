@@ -11,7 +11,7 @@ use onbeat_time::Lead;
 
 pub(crate) const CAP_NS: u64 = 100_000;
 const COVERED_DELAYS_PER_MILLE: usize = 900;
-/// A lead ends a slot early by at most the slot's length divided by this number.
+/// The dispatcher ends a slot early by at most 1 / `PART` of the slot's length.
 const PART: u64 = 16;
 
 pub(crate) struct Leads {

@@ -23,8 +23,8 @@ struct Tables {
 }
 
 impl NextTable {
-    /// Gives the dispatcher a table for its next round. Discards an earlier table that the
-    /// dispatcher has not taken yet.
+    /// Gives the dispatcher a table of slots, which it uses when its current round ends. Discards
+    /// an earlier table that the dispatcher has not taken yet.
     pub(crate) fn give(&self, table: Table) {
         let table = Box::new(table);
         let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dispatcher_takes_the_newest_table_once_and_never_waits_for_it() {
+    fn the_dispatcher_takes_the_latest_table_once_and_never_waits_for_it() {
         let next_table = NextTable::default();
         let mut current = Box::new(table(1000));
         assert!(!next_table.is_given() && !next_table.take(&mut current));

@@ -21,11 +21,13 @@ pub enum Choice {
     CgroupV1,
     CgroupV2,
     /// A sched_ext scheduler. Threads then have no real-time priority: the kernel runs every normal
-    /// thread of their CPU first. The priorities of servers only order threads among themselves.
+    /// thread of their CPU first. The priorities of servers only order the threads of servers among
+    /// themselves.
     SchedExt,
 }
 
-/// A function of a time in ns: see [`Options::on_wake`].
+/// A function that gets a time (CLOCK_MONOTONIC, in ns) each time the dispatcher wakes up. See
+/// [`Options::on_wake`].
 pub type OnWake = Arc<dyn Fn(u64) + Send + Sync>;
 
 #[allow(missing_docs)] // the names say what they are
@@ -33,8 +35,8 @@ pub type OnWake = Arc<dyn Fn(u64) + Send + Sync>;
 pub struct Options {
     /// The CPU of the dispatcher. Choose one that no server uses, if possible.
     pub dispatcher_cpu: u16,
-    /// The dispatcher's SCHED_FIFO priority. It must be above the priorities of servers and placed
-    /// threads.
+    /// The dispatcher's SCHED_FIFO priority. It must be above the priorities of all servers and of
+    /// threads that [`Reservation::place`](crate::Reservation::place) has pinned.
     pub dispatcher_priority: u8,
     /// The time in ns by which a gate opens before its slot, because opening takes time. At most
     /// 0.3 ms.
@@ -44,10 +46,12 @@ pub struct Options {
     /// The source that reports whether threads wait for work. Without it a soft gate freezes
     /// nothing, and its threads have a normal priority between slots.
     pub waiting: Option<Arc<dyn Waiting>>,
-    /// Locks the process's memory while the reservation runs, each page at its first use
-    /// (mlockall). If that is not allowed, the reservation gives a [`Warning`](crate::Warning).
+    /// Whether the reservation locks the process's memory while it runs (mlockall). Each page is
+    /// locked at its first use. If locking is not allowed, the reservation gives a
+    /// [`Warning`](crate::Warning).
     pub lock_memory: bool,
-    /// The table of mounts that lists the cgroup hierarchies.
+    /// The path of the table of mounts, which lists the cgroup hierarchies. The default is
+    /// `/proc/self/mountinfo`.
     pub mount_table: PathBuf,
     /// The directory of the ledgers. It must be the same for all reservations of a machine:
     /// [`recover`](crate::recover) looks there, and reservations find threads of other reservations
@@ -63,8 +67,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// Returns default settings: the dispatcher on this CPU at priority 98, and hard gates that
-    /// open 0.05 ms before their slots.
+    /// Returns default settings: the dispatcher runs on `dispatcher_cpu` at priority 98, and hard
+    /// gates open 0.05 ms before their slots.
     pub fn new(dispatcher_cpu: u16) -> Options {
         Options {
             dispatcher_cpu,

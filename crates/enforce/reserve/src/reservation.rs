@@ -38,7 +38,8 @@ struct AssignedThread {
 #[derive(Default)]
 struct Assigned {
     threads: HashMap<u32, AssignedThread>,
-    /// Ended threads of the servers. Threads that they started may have inherited their state.
+    /// Threads of the servers that have ended. A running thread that one of them started may have
+    /// inherited its state.
     ended: Vec<Thread>,
     since_compacted: usize,
 }
@@ -232,12 +233,12 @@ impl Reservation {
         Ok(())
     }
 
-    /// Takes threads and processes that gated threads have started out of the gates, and returns
-    /// how many there were. Such threads inherit the gate but belong to no server. A closed gate
-    /// would freeze them with all the locks that they hold.
+    /// Finds threads and processes that gated threads have started, moves them out of the gates,
+    /// and returns their number. They inherit the gate but belong to no server. A closed gate would
+    /// freeze them with all the locks that they hold.
     ///
-    /// Freed threads get the cgroup, the CPUs and the nice value of the threads that started them.
-    /// Call this about once a second, and when a gated thread was seen to start another.
+    /// Each freed thread gets the cgroup, the CPUs and the nice value of the thread that started
+    /// it. Call this about once a second, and when a gated thread was seen to start another.
     pub fn free_heirs(&self) -> usize {
         let assigned = self.assigned();
         let is_heir = |tid: &u32| {
@@ -293,17 +294,18 @@ impl Reservation {
         ended
     }
 
-    /// Moves the phase, so that a cycle begins at `origin_ns` (CLOCK_MONOTONIC). The phase begins
-    /// to move at most two cycles from now. It moves only between two cycles and in the shorter
-    /// direction. It moves in so many steps that no slot is skipped or repeated
+    /// Shifts the cycles so that one of them begins at `origin_ns` (CLOCK_MONOTONIC). The shift
+    /// begins at most two cycles from now. It happens only between two cycles and in the shorter
+    /// direction. It takes so many steps that no slot is skipped or repeated
     /// ([`Walk::advance`](crate::table::Walk::advance)). Real-time safe: one store.
     pub fn set_origin(&self, origin_ns: u64) {
         self.enforcer.set_origin(origin_ns);
     }
 
-    /// Gives the servers other slots from the next round on. No thread is put back meanwhile, and
-    /// threads in a slot of both tables run on. Names, CPUs and priorities must be the same.
-    /// [`Pulse::swaps`] counts the tables in effect.
+    /// Gives the servers other slots when the current round (one pass through the table of slots)
+    /// ends. Threads stay in their servers. A thread whose slot is open before and after the change
+    /// is not interrupted. Names, CPUs and priorities must be the same. [`Pulse::swaps`] counts the
+    /// tables in effect.
     ///
     /// # Errors
     ///
@@ -348,8 +350,8 @@ impl Reservation {
         self.enforcer.moves_since(seen)
     }
 
-    /// Returns how often gates stayed open so far, by reason. If the guard process has ended, gates
-    /// stay open for good, and this reservation should be stopped.
+    /// Returns how often gates stayed open so far although slots were over, by reason. If the guard
+    /// process has ended, gates stay open for good, and this reservation should be stopped.
     pub fn pauses(&self) -> Pauses {
         self.pulse().pauses
     }
@@ -359,7 +361,7 @@ impl Reservation {
         &self.warnings
     }
 
-    /// Returns the name of the mechanism that keeps threads from running.
+    /// Returns the name of the mechanism that keeps threads from running outside of their slots.
     pub fn enforcer(&self) -> &'static str {
         self.enforcer.name()
     }
@@ -545,8 +547,8 @@ fn start_enforcer(
     Ok(Box::new(started))
 }
 
-/// Starts dispatcher and gates for the servers of the reservation `name`. `watch` holds the
-/// heartbeat that the guard watches, and the guard's process id.
+/// Starts the dispatcher and the gates for the servers of the reservation `name`. `watch` has the
+/// guard's process id, and the heartbeat that the guard checks.
 fn dispatched(
     table: Table,
     origin_ns: u64,

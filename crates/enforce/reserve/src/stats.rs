@@ -142,7 +142,8 @@ impl PauseCounters {
 }
 
 /// The number of times that gates stayed open although slots were over, by reason. Each such pause
-/// lasts at least from its detection to the end of the next round.
+/// lasts at least from its detection to the end of the next round (pass through the table of
+/// slots).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pauses {
     /// Counts how often the dispatcher did not run for a cycle, for example because its process was
@@ -250,11 +251,11 @@ pub struct GateStats {
     /// Counts the slot ends at which the state of a thread was unknown and none was known to be
     /// working.
     pub unknown: u64,
-    /// Counts the slot ends at which a hard gate froze a thread in the middle of its work.
-    /// `working` contains them.
+    /// Counts the slot ends at which a hard gate froze a thread in the middle of its work. They are
+    /// also counted in `working`.
     pub hard: u64,
     /// Counts the freezes that a soft gate undid a moment later, because a thread had woken up
-    /// meanwhile.
+    /// during the freeze.
     pub taken_back: u64,
     /// Counts the slot ends after which a thread worked until the next slot began.
     pub unfinished: u64,
@@ -285,21 +286,23 @@ pub struct Stats {
     /// Counts the cycles so far, including skipped ones.
     pub cycles: u64,
     /// The time by which the dispatcher woke up later than planned. It plans to wake up before each
-    /// instant of the schedule, by a lead time that covers most of its measured delays.
+    /// opening or closing of a gate, by a lead time that covers most of its measured delays.
     pub lateness: Histogram,
     /// The time that each successful opening of a gate took (thaw).
     pub opening: Histogram,
     /// The time that each successful closing of a gate took (freeze).
     pub closing: Histogram,
-    /// Counts failures to open a gate. Each is tried again at the next instant of the table.
+    /// Counts failures to open a gate. The dispatcher tries again when the next gate of the table
+    /// opens or closes.
     pub open_failures: u64,
-    /// Counts failures to close a gate. Each is tried again at the next instant of the table.
+    /// Counts failures to close a gate. The dispatcher tries again when the next gate of the table
+    /// opens or closes.
     pub close_failures: u64,
     /// Counts slots that had ended before the dispatcher could open them.
     pub skipped_slots: u64,
-    /// The distance in ns between the current phase and the origin that was set last. The phase
-    /// moves per cycle by at most half the gap between the last event of one round and the first of
-    /// the next.
+    /// The shift in ns that [`set_origin`](crate::Reservation::set_origin) has asked for and that
+    /// is not done yet. The cycles shift by at most half of the time between the last event of one
+    /// round and the first event of the next.
     pub behind_ns: i64,
     pub leads: Lead,
     pub pauses: Pauses,

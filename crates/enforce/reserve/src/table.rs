@@ -27,7 +27,8 @@ pub enum TableError {
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Event {
-    /// The time since the start of the round, in ns. A round starts earlier than its cycle, by the lead time.
+    /// The time from the start of a round (one pass through the table) to this event, in ns. A
+    /// round starts earlier than its cycle, by the lead time.
     pub offset_ns: u64,
     /// Is true if the gate opens. Gates that close at the same instant close first.
     pub open: bool,
@@ -262,10 +263,10 @@ impl Walk {
         (self.base_ns + offset_ns as i64).max(0) as u64
     }
 
-    /// Takes the next event, and returns whether a round ended with it. Between two rounds the
-    /// phase moves towards `origin_ns` in the shorter direction, by at most half the gap between
-    /// the last event of one round and the first of the next. Order and number of events therefore
-    /// stay the same, and no slot loses more than half its length.
+    /// Takes the next event, and returns whether a round ended with it. Between two rounds, the
+    /// starts of the cycles shift towards `origin_ns` in the shorter direction, by at most half the
+    /// gap between the last event of one round and the first of the next. The order and the number
+    /// of events therefore stay the same, and no slot loses more than half its length.
     pub fn advance(&mut self, table: &Table, origin_ns: u64) -> (Option<Event>, bool) {
         let event = table.events.get(self.next).copied();
         self.next += 1;
@@ -284,7 +285,7 @@ impl Walk {
         rounds as u64
     }
 
-    /// Returns the distance in ns between the current phase and the origin that was set last.
+    /// Returns the shift of the cycles in ns that was asked for last and that is not done yet.
     pub fn behind_ns(&self) -> i64 {
         self.behind_ns
     }

@@ -17,7 +17,8 @@ pub enum GateKind {
 pub enum Waits {
     /// The thread sleeps at the place where it waits for work.
     Yes,
-    /// The thread does not wait for work: it runs, is ready, or sleeps at another place in its code.
+    /// The thread does not wait for work: it runs, is ready, or sleeps at another place in its
+    /// code.
     No,
     Unknown,
 }

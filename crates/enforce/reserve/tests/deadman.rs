@@ -229,8 +229,6 @@ impl Drop for Group {
     }
 }
 
-/// Returns one letter for the state of each thread of a process, or an empty string if the process
-/// has ended.
 fn states(pid: u32) -> String {
     let tasks = fs::read_dir(format!("/proc/{pid}/task"));
     let state = |task: fs::DirEntry| {
@@ -298,7 +296,6 @@ struct Pair {
     guard: Option<Step>,
     watched: bool,
     thawed: u64,
-    /// Set once the owner has noticed that the guard is dead and has put everything back.
     ended: bool,
 }
 
@@ -517,7 +514,8 @@ impl Traced {
         Traced(pid)
     }
 
-    /// Waits for the end of the process. The kernel reports it to the tracer first.
+    /// Waits for the end of the traced process. The kernel reports this end to the tracer first,
+    /// and then to the parent of the process.
     fn reap(self) {
         let mut status = 0;
         unsafe {

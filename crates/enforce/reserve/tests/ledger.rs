@@ -55,7 +55,6 @@ impl Scene {
         }
     }
 
-    /// Starts a reservation without gates, which needs no freezer.
     fn start(&self) -> Result<Reservation, StartError> {
         let mut options = Options::new(0);
         options.state_dir = self.state.clone();

@@ -32,7 +32,7 @@ use onbeat_document::schema::{Callback, CallbackType, Chain, Junction, JunctionK
 use onbeat_document::Model;
 
 /// The limit of an executor's busy time, as a multiple of its callbacks' longest period. An
-/// executor that has work without a pause for longer has no bound.
+/// executor that is busy for longer without a pause has no bound.
 const PERIODS_MAX: u64 = 1000;
 const ROUNDS: usize = 20;
 /// The largest number of steps in the search for a bound. The limit ends the search even for a
@@ -49,7 +49,8 @@ pub enum NoBound {
     /// The executor of the named callback cannot do all its work in time if callbacks take their
     /// longest times.
     Overloaded(String),
-    /// The period or execution time of the named callback, or the transport to it, was not measured.
+    /// A figure of the named callback was not measured: its period, its execution time, or the time
+    /// that items take to reach its executor.
     Unmeasured(String),
 }
 
@@ -64,7 +65,7 @@ impl NoBound {
                     "the executor of {id} may get more work than it can do, if callbacks take their longest times"
                 )
             }
-            NoBound::Unmeasured(id) => format!("the period or the execution time of {id}, or the transport to it, was not measured"),
+            NoBound::Unmeasured(id) => format!("the period or the execution time of {id}, or the time that items take to reach it, was not measured"),
         }
     }
 }
@@ -74,7 +75,8 @@ impl NoBound {
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepBound {
     pub callback: String,
-    /// The longest measured transport of an item to the callback, in ns.
+    /// The longest measured time, in ns, from an item's publication until it reached the callback's
+    /// executor.
     pub transport_ns: u64,
     /// The bound of the time from the item's arrival to the callback's end, in ns. For the first
     /// callback of a chain, this time begins at the callback's start.
@@ -89,13 +91,13 @@ pub struct ChainBound {
     pub chain: usize,
     /// The longest measured latency of the chain, in ns.
     pub measured_ns: u64,
-    /// The steps of the chain, or the reason why the chain has no bound. The bound is the sum of
-    /// the steps.
+    /// The bounds of the chain's callbacks, or the reason why the chain has no bound. The chain's
+    /// bound is the sum of its callbacks' bounds.
     pub steps: Result<Vec<StepBound>, NoBound>,
 }
 
 impl ChainBound {
-    /// Returns the bound in ns, or `None` if the chain has none.
+    /// Returns the upper bound of the chain's latency in ns, or `None` if the chain has none.
     pub fn bound_ns(&self) -> Option<u64> {
         let steps = self.steps.as_ref().ok()?;
         let each = steps

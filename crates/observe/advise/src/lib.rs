@@ -19,7 +19,8 @@ pub use rules::Rule;
 use onbeat_document::Model;
 use view::View;
 
-/// The chains that matter most, and the smallest costs that are reported.
+/// The settings of [`advise`]: the chains that matter most, and the smallest costs that the report
+/// contains.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
     /// The indices of chains in the model, the most important first. onbeat adds the other chains
@@ -48,7 +49,7 @@ impl Default for Options {
     }
 }
 
-/// A figure on which an advice rests.
+/// A measured figure that supports an advice.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Evidence {
     /// The name of the figure, as in `model.json`: `waiting_ns.mean`.

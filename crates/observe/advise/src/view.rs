@@ -18,6 +18,7 @@ pub(crate) struct Step<'m> {
     /// The mean part of the chain's latency from the callback's start to its publication, in ns.
     pub(crate) own_ns: f64,
     /// The edge from the previous callback, and the edge's mean part of the chain's latency in ns.
+    /// `None` for the first callback of the chain.
     pub(crate) from: Option<(&'m Edge, f64)>,
 }
 

@@ -13,7 +13,8 @@ mod common;
 const SENSE: &str = "/sense:timer(100ms)";
 const DRIVE: &str = "/drive:subscription(/scan)";
 
-/// Makes a model of `/sense` and `/drive` over `/scan`. `plant` changes it.
+/// Makes a model in which node `/sense` publishes `/scan` and node `/drive` takes it. `plant` then
+/// changes the model.
 fn model(plant: impl FnOnce(&mut Model)) -> Model {
     let latency = 10 * MS + MS / 10;
     let chain = Chain {

@@ -26,7 +26,8 @@ fn us(us: u64) -> u64 {
     us * 1000
 }
 
-/// Makes a model with these callbacks on one executor. `/source` gives each subscription its items.
+/// Makes a model with these callbacks on one executor. The node `/source` publishes what the
+/// subscriptions take.
 fn model(works: &[Work]) -> Model {
     let source = callback("/source", "", "/tick");
     let on = |(i, w): (usize, &Work)| -> Callback {

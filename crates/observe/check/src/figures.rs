@@ -25,8 +25,8 @@ impl Chosen {
 
 pub enum Measured<'m> {
     Chain(&'m Chain),
-    /// The figures over all paths between the ends. The model does not list each of these paths as
-    /// a chain.
+    /// The figures over all paths between the two ends that the rule names. The model does not list
+    /// each of these paths as a chain.
     AllPaths(&'m EndToEnd),
     /// The chain is a part of a longer chain, and the model has no figures for this part.
     Nothing,
@@ -92,7 +92,6 @@ pub fn chains<'m>(model: &'m Model, rule: &ChainRule) -> Result<Vec<Found<'m>>, 
     Ok(found)
 }
 
-/// Returns the figures over all paths that have the same ends as `way`, if the model has them.
 fn pair<'m>(model: &'m Model, way: &Way) -> Option<&'m EndToEnd> {
     let output = way.topics.get(way.callbacks.len() - 1);
     let topic = output.map_or("", String::as_str);

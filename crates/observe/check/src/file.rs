@@ -8,16 +8,11 @@ use onbeat_yaml::YamlError;
 #[allow(missing_docs)] // The messages say the rest.
 pub enum RequirementsError {
     #[error("{}{said}", at.map_or(String::new(), |at| format!("line {at}: ")))]
-    Yaml {
-        /// The number of the line with the mistake, if it is known.
-        at: Option<u64>,
-        said: String,
-    },
+    Yaml { at: Option<u64>, said: String },
     #[error("{place}: {said}")]
     Rule {
         /// The rule's place in the file, such as `chains[0]`.
         place: String,
-        /// The text that says what is wrong with the rule, and how to correct it.
         said: &'static str,
     },
 }

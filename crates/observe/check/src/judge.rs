@@ -49,7 +49,8 @@ pub struct Finding {
     pub limit: String,
     /// The measured value in words; empty if nothing was measured.
     pub measured: String,
-    /// The result: the measured value keeps the limit, breaks it, or is too uncertain to decide.
+    /// The result: the measured value is within the limit, outside of it, or too uncertain to
+    /// decide.
     pub verdict: Verdict,
     /// The reason in words; empty if the verdict needs none.
     pub why: String,
@@ -199,7 +200,6 @@ impl Bar {
         }
     }
 
-    /// Judges a mean. `over` returns the amount by which a mean exceeds its limit.
     fn mean(&self, dist: &Dist, over: impl Fn(f64) -> f64) -> Judged {
         let over = over(dist.mean());
         let Some(within) = mean_within(deviation(dist), dist.count(), self.confidence) else {
@@ -277,7 +277,7 @@ impl Bar {
             (0, _) => Outcome::of(
                 (
                     Verdict::NotKnown,
-                    "the model stores latencies in steps that are wider than the limit".into(),
+                    "the model stores latencies in steps that are wider than the limit. Allow a larger deviation".into(),
                 ),
                 measured,
             ),
@@ -340,7 +340,6 @@ fn below(dist: &Dist, limit: f64, surely: bool) -> u64 {
     beyond.map(|(_, _, count)| count).sum()
 }
 
-/// Returns the sample's standard deviation, computed from the middles of its buckets.
 fn deviation(dist: &Dist) -> f64 {
     let mean = dist.mean();
     let square = |(lowest, width, count): (u64, u64, u64)| {

@@ -10,8 +10,8 @@ use std::str::FromStr;
 /// The quantity of a limit, such as a time: the units that the user may write, and the unit in
 /// which onbeat stores it.
 pub trait Unit: Copy + fmt::Debug + PartialEq {
-    /// The units that the user may write, with their factors. The first unit is used for numbers
-    /// that suit no other unit.
+    /// The units that the user may write, each with its factor to the stored unit. The first unit
+    /// is also used to print values that are too small for every unit.
     const UNITS: &'static [(&'static str, f64)];
     /// The description of the quantity for error messages, with an example.
     const WHAT: &'static str;

@@ -159,10 +159,11 @@ pub struct CpuRule {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Structure {
-    /// The paths that must exist: a chain passes these names in this order.
+    /// The paths that must exist. For each path, at least one chain must pass the names in this
+    /// order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<Vec<String>>,
-    /// The paths that must not exist: no chain passes these names in this order.
+    /// The paths that must not exist. For each path, no chain may pass the names in this order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub no_paths: Vec<Vec<String>>,
     /// The nodes that may take each topic. All other nodes must not take it.

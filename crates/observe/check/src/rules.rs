@@ -150,7 +150,6 @@ impl<'m> Checker<'m> {
         }
     }
 
-    /// Judges a chain's latency, and records the latency above which an execution is late.
     fn latency(&mut self, place: &str, about: &Chosen, dist: &Dist, limits: &Times) {
         let from = self.findings.len();
         self.times(place, about, "latency", dist, limits);
@@ -160,7 +159,6 @@ impl<'m> Checker<'m> {
         }
     }
 
-    /// Judges all paths between two ends, where the model does not list each path.
     fn all_paths(&mut self, place: &str, about: &Chosen, pair: &EndToEnd, rule: &ChainRule) {
         let figures = self.model.figures_of(self.mode, &pair.figures, &pair.modes);
         let none = EndToEndFigures::default();
@@ -472,7 +470,8 @@ impl<'m> Checker<'m> {
         }
     }
 
-    /// Returns a note on lost events, which may have hidden a part that seems to be missing.
+    /// Returns a note if events were lost and the verdict is *violated*: a part of the model may be
+    /// missing because of the lost events.
     fn losses(&self, verdict: Verdict) -> String {
         let lost: u64 = self.model.runs.iter().flat_map(|r| r.lost.values()).sum();
         match lost > 0 && verdict == Verdict::Violated {

@@ -16,18 +16,17 @@ const UNKNOWN_POLICY: u8 = 255;
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LeftOut {
     pub(crate) malformed: u64,
-    /// The number of events of ROS 2 after the last context switch.
+    /// The number of events of ROS 2 that were left out because they came after the last context
+    /// switch.
     pub(crate) unscheduled: u64,
 }
 
 pub(crate) struct Converter<'a> {
     survey: &'a Survey,
-    /// The threads whose scheduler events the converter writes.
     watched: HashSet<u32>,
     /// The priority that each thread of ROS 2 had when it last got a CPU.
     priorities: HashMap<u32, u8>,
     running: HashMap<u16, u32>,
-    /// The processes whose `process` event the converter has written.
     begun: HashSet<u32>,
     pub(crate) left_out: LeftOut,
 }
@@ -44,7 +43,6 @@ impl<'a> Converter<'a> {
         }
     }
 
-    /// Converts one event of LTTng, and appends the resulting events of onbeat to `out`.
     pub(crate) fn convert(&mut self, trace: &Trace, time: u64, seen: &Seen, out: &mut Vec<Event>) {
         match seen.kind {
             Kind::Other => {}

@@ -2,12 +2,12 @@
 
 use crate::types::{Field, Integer, Label, Order, Shape, Type};
 
-/// The bits of an event do not fit the types that the metadata declares.
+/// The error that the bits of an event do not fit the types that the metadata declares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Damaged;
 
-/// The largest number of values in one event. An array of bytes counts as one value. Real events have some
-/// dozens.
+/// The largest number of values in one event. An array of bytes counts as one value. Real events
+/// have some dozens.
 const MAX_VALUES: u32 = 65_536;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,8 +19,8 @@ pub(crate) enum Value<'a> {
     Other,
 }
 
-/// An integer that was decoded before. It can be the choice of a later variant, or the length of a
-/// later sequence.
+/// An integer that the decoder has read earlier in the same event. It can choose the field of a
+/// later variant, or be the length of a later sequence.
 struct Seen<'t> {
     name: &'t str,
     value: i128,
@@ -34,7 +34,8 @@ pub(crate) struct Decoder<'a, 't> {
     pub(crate) at: u64,
     /// The end of the content, in bits.
     end: u64,
-    /// The latest value of the trace's clock. Each integer that is a time of this clock advances it.
+    /// The latest value of the trace's clock. Each integer that is a time of this clock advances
+    /// it.
     pub(crate) clock: u64,
     seen: Vec<Seen<'t>>,
     values_left: u32,
@@ -53,8 +54,8 @@ impl<'a, 't> Decoder<'a, 't> {
         }
     }
 
-    /// Returns the integer of this name that was decoded last, or `None` if there is none or if it is
-    /// negative.
+    /// Returns the integer of this name that was decoded last, or `None` if there is none or if it
+    /// is negative.
     pub(crate) fn number(&self, name: &str) -> Option<u64> {
         let found = self.seen.iter().rev().find(|seen| seen.name == name)?;
         u64::try_from(found.value).ok()
@@ -198,8 +199,8 @@ impl<'a, 't> Decoder<'a, 't> {
     }
 }
 
-/// Returns whether a choice of a variant belongs to a label. The choice may lack the leading underscore of
-/// the label.
+/// Returns whether a choice of a variant belongs to a label. The choice may lack the leading
+/// underscore of the label.
 fn same(choice: &str, label: &str) -> bool {
     choice == label || label.strip_prefix('_') == Some(choice)
 }

@@ -36,7 +36,7 @@ pub struct Imported {
     pub events: u64,
     /// The number of processes with events of ROS 2.
     pub processes: usize,
-    /// The time between the first and the last event of ROS 2 or context switch.
+    /// The time from the first to the last event that is a context switch or an event of ROS 2.
     pub duration_ns: u64,
     pub lost: u64,
     /// At least one process has events that only rclcpp makes, for example the start of a callback.
@@ -45,14 +45,14 @@ pub struct Imported {
     pub notes: Vec<String>,
 }
 
-/// Imports the session of LTTng below `from` into a new trace in `to`. `mode` is the mode of the run, or
-/// empty. `progress` is called from time to time with the number of bytes read so far and in total. Each
-/// byte counts twice, because the session is read twice.
+/// Imports the session of LTTng below `from` into a new trace in `to`. `mode` is the mode of the
+/// run, or empty. `progress` is called from time to time with the number of bytes read so far and
+/// in total. Each byte counts twice, because the session is read twice.
 ///
 /// # Errors
 ///
-/// Fails if the session has no usable events of ROS 2, or if the trace cannot be written. Damaged parts of the
-/// session only add a note.
+/// Fails if the session has no usable events of ROS 2, or if the trace cannot be written. Damaged
+/// parts of the session only add a note.
 pub fn import(
     from: &Path,
     to: &Path,

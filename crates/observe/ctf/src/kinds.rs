@@ -1,11 +1,10 @@
 //! The kinds of events that onbeat reads, by their names.
 
-/// The kind of an event: from ROS 2, from the scheduler of the kernel, or not read by onbeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
-    /// An event of ROS 2. `caret` is true if CARET made the event, under a name that begins with
-    /// `ros2_caret:`. CARET repeats the events of initialisation under such names if a session
-    /// starts late.
+    /// An event of ROS 2. `caret` is true if the tracing tool CARET made the event, under a name
+    /// that begins with `ros2_caret:`. If a session starts late, CARET repeats the events of
+    /// initialisation under such names.
     Ros {
         call: Call,
         caret: bool,
@@ -25,7 +24,6 @@ pub(crate) enum Scheduler {
 
 macro_rules! calls {
     ($($call:ident = $name:literal,)*) => {
-        /// A function of tracetools. Each call of it is one event.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub(crate) enum Call { $($call,)* }
 
@@ -81,7 +79,6 @@ calls! {
 }
 
 impl Call {
-    /// Returns whether only rclcpp makes this call.
     pub(crate) fn is_of_rclcpp(self) -> bool {
         use Call::{CallbackEnd, CallbackStart, Execute, NextReady, WaitForWork};
         use Call::{SubscriptionCallback, SubscriptionObject, TimerCallback, TimerNode};
@@ -107,7 +104,8 @@ impl Call {
         )
     }
 
-    /// Returns whether this call publishes, sends or takes an item: a message, a request or a response.
+    /// Returns whether this call publishes, sends or takes an item: a message, a request or a
+    /// response.
     pub(crate) fn moves_an_item(self) -> bool {
         use Call::{IntraPublish, RclPublish, RmwPublish, RmwTake};
         self.is_of_request() || matches!(self, IntraPublish | RclPublish | RmwPublish | RmwTake)

@@ -15,8 +15,8 @@ fn times(n: u64, one: &str, many: &str) -> String {
     }
 }
 
-/// Returns the sentences about what the trace lacks, in a fixed order. They also appear in the coverage of
-/// a model.
+/// Returns the sentences about what the trace lacks, in a fixed order. They also appear in the
+/// coverage of a model.
 pub(crate) fn sentences(from: &Path, survey: &Survey, left: LeftOut, pass: &Pass) -> Vec<String> {
     let mut notes = vec![
         "The trace is imported from LTTng. Its events do not show when timers are due, when objects end, which QoS \
@@ -83,7 +83,8 @@ fn scheduler(survey: &Survey, left: LeftOut) -> Vec<String> {
     notes
 }
 
-/// Returns sentences about processes that exchange items and have no events of callbacks, as with rclpy.
+/// Returns sentences about processes that exchange items and have no events of callbacks, as with
+/// rclpy.
 fn silent(survey: &Survey) -> Vec<String> {
     let mut silent: Vec<_> = survey
         .processes

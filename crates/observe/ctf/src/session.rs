@@ -34,8 +34,8 @@ pub enum SessionError {
 pub(crate) struct Trace {
     pub(crate) path: PathBuf,
     pub(crate) metadata: Metadata,
-    /// The time that is added to the times of this trace, in ns. It brings them to the clock of the first
-    /// trace. It is 0 if both traces have the same clock.
+    /// The time that is added to the times of this trace, in ns. It brings them to the clock of the
+    /// first trace. It is 0 if both traces have the same clock.
     shift_ns: i128,
 }
 
@@ -56,7 +56,6 @@ pub(crate) trait Visitor {
     /// Reports that LTTng lost `count` events near this time.
     fn lost(&mut self, _time_ns: u64, _count: u64) {}
 
-    /// Reports that `done` of `total` bytes were read.
     fn progress(&mut self, done: u64, total: u64);
 }
 
@@ -108,14 +107,12 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the time at which the clock of the first trace was 0, in ns since 1970.
     pub(crate) fn offset_ns(&self) -> i64 {
         let clock = self.traces.first().and_then(|t| t.metadata.clock.as_ref());
         let offset = clock.map_or(0, |c| c.offset_ns);
         i64::try_from(offset).unwrap_or(0)
     }
 
-    /// Passes all events to `visitor` in order of time.
     pub(crate) fn each(&self, visitor: &mut dyn Visitor) -> Result<Pass, SessionError> {
         let mut streams = Vec::with_capacity(self.streams.len());
         for (trace, path) in &self.streams {

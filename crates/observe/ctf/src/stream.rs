@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 
 const PACKET_MAGIC: u64 = 0xc1fc_1fc1;
 const MAX_HEADER_AND_CONTEXT_BYTES: u64 = 64 << 10;
-/// The largest content of a packet, in bytes. The sub-buffers of LTTng are usually smaller than 8 MiB.
+/// The largest content of a packet, in bytes. The sub-buffers of LTTng are usually smaller than 8
+/// MiB.
 const MAX_PACKET: u64 = 256 << 20;
 
 pub(crate) struct Seen<'a> {
     pub(crate) cpu: u16,
     pub(crate) kind: Kind,
-    /// The fields of the event's contexts, and the fields of the event itself.
     pub(crate) fields: &'a Fields<'a>,
 }
 
@@ -55,7 +55,8 @@ impl<'a> Fields<'a> {
         Some(String::from_utf8_lossy(bytes).into_owned())
     }
 
-    /// Returns the first 16 bytes of a global identifier. Before Jazzy, an identifier had 24 bytes.
+    /// Returns the first 16 bytes of an endpoint's global identifier. Before Jazzy, such an
+    /// identifier had 24 bytes.
     pub(crate) fn gid(&self, name: &str) -> Option<[u8; 16]> {
         match self.get(name)? {
             Value::Bytes(bytes) => bytes.first_chunk().copied(),
@@ -66,7 +67,6 @@ impl<'a> Fields<'a> {
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Gaps {
-    /// The number of events that the tracer dropped because its buffers were full.
     pub(crate) discarded: u64,
     /// The number of packets that the tracer overwrote, or that are not in the file.
     pub(crate) missing_packets: u64,
@@ -194,8 +194,8 @@ impl Stream {
         })
     }
 
-    /// Passes the current event to `see`. The caller must call it once after each [`Stream::advance`] that
-    /// found an event.
+    /// Passes the current event to `see`. The caller must call it once after each
+    /// [`Stream::advance`] that found an event.
     pub(crate) fn take(&mut self, metadata: &Metadata, see: &mut dyn FnMut(&Seen)) {
         let Some(ahead) = self.ahead.take() else {
             return;
@@ -224,7 +224,6 @@ impl Stream {
         }
     }
 
-    /// Reads the next packet. Returns false at the end of the file.
     fn next_packet(&mut self, metadata: &Metadata) -> io::Result<bool> {
         let rest = self.length.saturating_sub(self.next);
         if rest == 0 {
@@ -307,8 +306,8 @@ impl Stream {
         })
     }
 
-    /// Counts the losses between the previous packet and this one. The counters begin at 0 with the first
-    /// packet of a session.
+    /// Counts the losses between the previous packet and this one. The counters begin at 0 with the
+    /// first packet of a session.
     fn count(&mut self, now: Counters) {
         let is_first = now.sequence.unwrap_or(0) == 0;
         let before = match (self.counters.discarded, is_first) {

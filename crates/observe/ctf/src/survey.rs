@@ -16,7 +16,6 @@ pub(crate) struct Process {
     /// The version of tracetools in the process. It is known only if the process was recorded from
     /// its beginning.
     pub(crate) version: Option<String>,
-    /// The process has events that only rclcpp makes.
     pub(crate) is_of_rclcpp: bool,
     pub(crate) has_nodes: bool,
     pub(crate) nodes: BTreeSet<String>,
@@ -37,12 +36,11 @@ impl Process {
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
     pub(crate) processes: BTreeMap<u32, Process>,
-    /// The process of each thread with events of ROS 2.
     pub(crate) threads: HashMap<u32, u32>,
     /// The endpoints of the middleware, by process and rmw handle. The value is true if an endpoint
     /// of rcl uses the middleware's endpoint.
     endpoints: HashMap<(u32, u64), bool>,
-    /// The times of the first and the last event of ROS 2 or context switch.
+    /// The times of the first and the last event that is a context switch or an event of ROS 2.
     pub(crate) span: Option<(u64, u64)>,
     pub(crate) scheduler: SchedulerSeen,
     pub(crate) has_requests: bool,
@@ -54,7 +52,6 @@ pub(crate) struct Survey {
 
 #[derive(Debug, Default)]
 pub(crate) struct SchedulerSeen {
-    /// The times of the first and the last context switch.
     pub(crate) switches: Option<(u64, u64)>,
     pub(crate) has_waking: bool,
     pub(crate) has_wakeup: bool,
@@ -62,7 +59,8 @@ pub(crate) struct SchedulerSeen {
     pub(crate) threads: HashSet<u32>,
 }
 
-/// Returns the process and the thread of an event of ROS 2, or `None` if the trace does not have them.
+/// Returns the process and the thread of an event of ROS 2, or `None` if the trace does not have
+/// them.
 pub(crate) fn who(trace: &Trace, seen: &Seen) -> Option<(u32, u32)> {
     let fields = seen.fields;
     let of_process = || trace.metadata.environment.get("vpid")?.parse().ok();
@@ -180,8 +178,8 @@ impl Process {
         }
     }
 
-    /// Returns the distribution of ROS 2 that has this version of tracetools, or an empty text if it is
-    /// unknown.
+    /// Returns the distribution of ROS 2 that has this version of tracetools, or an empty text if
+    /// it is unknown.
     pub(crate) fn distribution(&self) -> &'static str {
         let version = self.version.as_deref().unwrap_or_default();
         let mut numbers = version.split('.');

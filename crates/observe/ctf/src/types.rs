@@ -21,7 +21,6 @@ pub(crate) struct Integer {
     pub(crate) signed: bool,
     /// The byte order of the integer. `None` means the byte order of the trace.
     pub(crate) order: Option<Order>,
-    /// The integer is a time of the trace's clock.
     pub(crate) is_time: bool,
 }
 
@@ -50,11 +49,11 @@ pub(crate) enum Shape {
     Enumeration(Integer, Vec<Label>),
     /// A floating-point number of this many bits. No event that onbeat reads has one.
     Float(u32),
-    /// Bytes up to a zero.
+    /// A text: bytes up to a zero byte.
     Text,
     Array(Rc<Type>, u64),
-    /// A number of values of one type. The second field is the name of an earlier integer, which is
-    /// this number.
+    /// A sequence of values of one type. The second field is the name of an earlier integer of the
+    /// event, which contains the number of values.
     Sequence(Rc<Type>, Box<str>),
     Structure(Vec<Field>),
     /// One of several fields. The first value is the name of an earlier enumeration, whose label
@@ -62,7 +61,6 @@ pub(crate) enum Shape {
     Variant(Option<Box<str>>, Vec<Field>),
 }
 
-/// A type with its alignment in bits and its depth.
 #[derive(Debug)]
 pub(crate) struct Type {
     pub(crate) shape: Shape,
@@ -71,7 +69,8 @@ pub(crate) struct Type {
 }
 
 impl Type {
-    /// Returns a type, or `None` if it is nested too deeply. `align` is the least alignment in bits.
+    /// Returns a type, or `None` if it is nested too deeply. `align` is the least alignment in
+    /// bits.
     pub(crate) fn new(shape: Shape, align: u32) -> Option<Rc<Type>> {
         let (of_shape, below) = match &shape {
             Shape::Integer(i) | Shape::Enumeration(i, _) => (i.align, 0),

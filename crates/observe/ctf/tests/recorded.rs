@@ -1,9 +1,9 @@
-//! Imports a session that LTTng 2.13 recorded. The application is SYN (`demos/syn`, the compiled client
-//! with `--as rclcpp`), and `scripts/e2e/lttng/provider.c` made its events. The buffers were small, so that
-//! each stream has several packets.
+//! Imports a session that LTTng 2.13 recorded. The application is SYN (`demos/syn`, the compiled
+//! client with `--as rclcpp`), and `scripts/e2e/lttng/provider.c` made its events. The buffers were
+//! small, so that each stream has several packets.
 //!
-//! The counts of events and the times were compared by hand with the output of babeltrace2. SYN itself
-//! counted the executions and measured the latency.
+//! The counts of events and the times were compared by hand with the output of babeltrace2. SYN
+//! itself counted the executions and measured the latency.
 
 use onbeat_ctf::import;
 use onbeat_document::schema::Run;

@@ -12,7 +12,8 @@ use std::path::Path;
 
 const MS: u64 = 1_000_000;
 
-/// Returns the events that create a node with a timer and a node with a subscription, in process 10.
+/// Returns the events that create a node with a timer and a node with a subscription, in process
+/// 10.
 fn created() -> Vec<E> {
     let node = |time, handle, name| {
         let fields = vec![
@@ -105,7 +106,8 @@ fn callback(time: u64, tid: u32, name: &'static str, callback: u64) -> E {
     ust(time, tid, name, fields)
 }
 
-/// Returns an execution of the timer on thread 11, from `time` on for 6 ms. It publishes after 4 ms.
+/// Returns an execution of the timer on thread 11, from `time` on for 6 ms. It publishes after 4
+/// ms.
 fn timer(time: u64) -> Vec<E> {
     let fields = vec![
         F::Pointer("rmw_publisher_handle", 0x1101),
@@ -119,7 +121,8 @@ fn timer(time: u64) -> Vec<E> {
     ]
 }
 
-/// Returns an execution of the subscription on thread 12, which takes the message of the time `sent`.
+/// Returns an execution of the subscription on thread 12, which takes the message of the time
+/// `sent`.
 fn subscription(time: u64, sent: u64) -> Vec<E> {
     let fields = vec![
         F::Pointer("rmw_subscription_handle", 0x2101),
@@ -160,7 +163,6 @@ fn imported(session: &Path) -> (Imported, Model) {
     (imported, model(&trace))
 }
 
-/// Writes executions of both callbacks in one process, on two CPUs.
 fn processes(dir: &Path) {
     let first = vec![created(), timer(100 * MS), timer(200 * MS)];
     let second = vec![

@@ -17,8 +17,8 @@ use onbeat_document::Dist;
 use onbeat_stats::{student_beyond, student_quantile};
 use serde::Serialize;
 
-/// The smallest standard deviation of ln(median) from run to run that a test assumes. Even runs of
-/// one machine in one state differ by the width of a bucket.
+/// The smallest standard deviation of ln(median) from run to run that a test assumes. The medians
+/// of runs on one machine in one state differ by the width of a histogram's bucket.
 pub const LEAST_SPREAD: f64 = 0.001;
 
 /// The degrees of freedom of a standard error that is known exactly instead of estimated.
@@ -47,7 +47,8 @@ pub struct Change {
     /// The probability of a change this large or larger by chance, not corrected for multiple
     /// comparisons.
     pub p: f64,
-    /// Cliff's delta of all executions as measured, from -1 to 1.
+    /// Cliff's delta between the executions of the first and the second model, from -1 to 1. The
+    /// executions are compared as measured, without a correction for the speed of the machine.
     pub delta: f64,
     /// The standard error of ln(1 + `shift`), and its degrees of freedom.
     #[serde(skip)]
@@ -81,7 +82,8 @@ impl Change {
 pub enum Measured {
     /// Both models have several runs.
     Runs(Change),
-    /// At least one model has only one run, so the data do not show the spread between runs.
+    /// The comparison if at least one model has only one run. The data then do not show the spread
+    /// between runs.
     Single(Single),
 }
 
@@ -90,19 +92,20 @@ pub enum Measured {
 pub struct Single {
     /// ln(value of the second model / value of the first model), for the same figure.
     pub shift: f64,
-    /// The standard error of `shift` if runs of one program did not differ.
+    /// The standard error of `shift` if all runs of one program had the same distribution.
     pub within: f64,
     /// The factor that turns the standard deviation between runs of one program into the standard
     /// deviation of `shift`: sqrt(1/n + 1/m) for n and m runs in the models.
     pub runs: f64,
-    /// ln(third quartile / first quartile), averaged over both models.
+    /// The width of the figure's distribution: ln(third quartile / first quartile), averaged over
+    /// both models.
     pub width: f64,
     pub delta: f64,
 }
 
 impl Single {
-    /// Returns the change. `error` is the standard error of `shift`, and `freedom` the degrees of
-    /// freedom of this standard error.
+    /// Turns this comparison into a change. `error` is the standard error of `shift`, and `freedom`
+    /// the degrees of freedom of this standard error.
     pub fn change(&self, error: f64, freedom: f64) -> Change {
         Change::of(self.shift, (error, freedom), self.delta, Method::Executions)
     }

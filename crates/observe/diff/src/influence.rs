@@ -15,8 +15,8 @@ use onbeat_document::Dist;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The number of standard errors from which a cost counts as different. It is high because hundreds
-/// of costs are compared.
+/// A difference between two costs counts if it is at least this number of standard errors. The
+/// number is high, because hundreds of costs are compared.
 const ERRORS: f64 = 3.5;
 
 /// The way in which a component makes a chain wait.
@@ -44,7 +44,7 @@ impl How {
 pub struct Cost {
     /// The mean cost per execution of the chain, in ns.
     pub mean_ns: f64,
-    /// The number of waits that were recorded.
+    /// The number of recorded waits of the chain for the component.
     pub times: u64,
     /// The smallest number of executions that any callback of the chain has.
     pub executions: u64,
@@ -66,7 +66,7 @@ pub struct Influence {
     pub b: Cost,
     /// The difference of the costs as a share of the chain's mean latency in the first model.
     pub of_latency: f64,
-    /// The callback with the largest part of the difference (untrusted).
+    /// The callback with the largest part of the difference between the costs (untrusted).
     pub mostly: String,
 }
 
@@ -77,8 +77,7 @@ impl Influence {
     }
 }
 
-/// All costs that differ between two models, the largest difference first, and the basis of the
-/// comparison.
+/// All costs that differ between two models, the largest difference first.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Influences {
@@ -99,8 +98,8 @@ struct Costs {
     executions: u64,
 }
 
-/// Compares the time that components cost chains. `a` is the model from before a change, or of a
-/// system alone. `b` is the model from after the change, or of the integrated system.
+/// Compares how much time each component costs each chain. `a` is the model from before a change,
+/// or of a system alone. `b` is the model from after the change, or of the integrated system.
 pub fn influence(a: &Model, b: &Model, options: &Options) -> Influences {
     let mut report = Influences::default();
     let mut only = b.chains.len();
@@ -276,8 +275,8 @@ fn costs(model: &Model, chain: &Chain) -> Costs {
 struct Waits {
     ns: u64,
     times: u64,
-    /// The variance, in ns^2, of the mean wait per execution. It covers all components together
-    /// that make the callback wait in this way.
+    /// The variance, in ns^2, of the callback's mean wait per execution. This is the wait for all
+    /// components together that make the callback wait in the same way.
     variance: f64,
 }
 

@@ -12,7 +12,7 @@ use onbeat_stats::{normal_beyond, split_by_chance, student_beyond, student_quant
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// A figure that changed.
+/// A figure of a callback, chain or edge that differs significantly between the two models.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Found {
@@ -48,8 +48,8 @@ pub struct Found {
 pub struct Report {
     /// The differences in structure, causes before their consequences.
     pub structure: Vec<Difference>,
-    /// The changed figures. Causes come before their consequences, then the order is by their
-    /// weight in chains.
+    /// The changed figures: first the changes that follow from no other change, then the others.
+    /// Within both groups, the change with the largest share in a chain's latency comes first.
     pub figures: Vec<Found>,
     pub compared: usize,
     /// The number of significant changes that are too small to matter.
@@ -344,8 +344,8 @@ fn losses(a: &Model, b: &Model) -> Vec<Found> {
     found
 }
 
-/// Returns the probabilities `chances` with Holm's correction, which keeps the probability of any
-/// false change below the requested level.
+/// Returns the probabilities `chances` with Holm's correction. With it, the probability that any
+/// reported change is false stays below the requested level.
 fn correct(chances: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..chances.len()).collect();
     order.sort_by(|&x, &y| chances[x].total_cmp(&chances[y]));
@@ -358,7 +358,6 @@ fn correct(chances: &[f64]) -> Vec<f64> {
     corrected
 }
 
-/// Returns the median, over all execution times, of the smallest change that would be significant.
 fn resolution(tested: &[Found], alpha: f64) -> Option<f64> {
     let each = alpha / tested.len().max(1) as f64;
     let times = tested

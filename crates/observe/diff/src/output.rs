@@ -26,7 +26,8 @@ pub fn json(report: &Report) -> Value {
     })
 }
 
-/// Returns the differences in influence as JSON: the time that components cost chains.
+/// Returns the differences in influence as JSON: how much time each component costs each chain in
+/// both models.
 pub fn influence_json(report: &Influences) -> Value {
     json!({
         "changed": !report.found.is_empty(),

@@ -35,7 +35,7 @@ fn facts(out: &mut String, report: &Report) {
     fact("runs", format!("{} and {}", report.runs.0, report.runs.1));
     fact("figures compared", report.compared.to_string());
     fact(
-        "significant changes that are too small",
+        "significant changes that are too small to matter",
         report.small.to_string(),
     );
     if let Some(least) = report.resolution {
@@ -47,7 +47,7 @@ fn facts(out: &mut String, report: &Report) {
     if let Some(speed) = &report.speed {
         let (fast, slow) = speed.extremes();
         fact(
-            "speed of the runs",
+            "execution times of the fastest and the slowest run",
             format!("{} to {}", signed(fast - 1.0), signed(slow - 1.0)),
         );
     }

@@ -6,7 +6,7 @@ use onbeat_document::Dist;
 /// A sample: its values in ascending order, each with its share of the sample.
 pub struct Sample {
     values: Vec<(f64, f64)>,
-    /// The number of independent values to which the sample is equivalent.
+    /// The number of independent values that would be as informative as the sample.
     worth: f64,
 }
 

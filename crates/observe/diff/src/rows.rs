@@ -70,7 +70,8 @@ pub struct Side<'m> {
     /// The value of each run, by run id. It is empty if the model does not contain the values of
     /// single runs.
     pub runs: Vec<RunValue>,
-    /// The number of independent values to which the sample is equivalent; 0 if it is unknown.
+    /// The number of independent values that would be as informative as the sample; 0 if it is
+    /// unknown.
     pub worth: u64,
 }
 
@@ -234,8 +235,8 @@ pub fn is_same(a: &Chain, b: &Chain) -> bool {
     (&a.callbacks, &a.topics, a.cut, a.from_input) == (&b.callbacks, &b.topics, b.cut, b.from_input)
 }
 
-/// Returns a chain's latency. The chain's share of independent values is assumed to equal the
-/// smallest share of any of its callbacks.
+/// Returns the latencies of a chain, and how many of them are independent. The share of independent
+/// latencies is assumed to equal the smallest such share of any callback of the chain.
 fn latency<'m>(model: &'m Model, chain: &'m Chain) -> Side<'m> {
     let dist = &chain.figures.latency_ns;
     let mut worth = Some(1.0f64);

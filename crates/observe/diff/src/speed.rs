@@ -15,9 +15,11 @@ const FEWEST: usize = 5;
 /// the usual execution times. 0 is usual, and a positive value is slower.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Speed {
-    /// The first model's runs: each run's id and the logarithm of its speed.
+    /// The first model's runs: the id of each run, and the logarithm of the run's execution times
+    /// relative to the usual ones. Positive values are slower.
     pub a: Vec<(String, f64)>,
-    /// The second model's runs: each run's id and the logarithm of its speed.
+    /// The second model's runs: the id of each run, and the logarithm of the run's execution times
+    /// relative to the usual ones. Positive values are slower.
     pub b: Vec<(String, f64)>,
 }
 
@@ -58,8 +60,8 @@ impl Speed {
         Some(speed)
     }
 
-    /// Returns the logarithm of the machine's speed in a run of the first model, or of the second
-    /// one if `second` is set. Returns 0 for an unknown run.
+    /// Returns the logarithm of a run's execution times relative to the usual ones. The run belongs
+    /// to the first model, or to the second one if `second` is set. Returns 0 for an unknown run.
     pub fn in_run(&self, second: bool, run: &str) -> f64 {
         let of = if second { &self.b } else { &self.a };
         of.iter()

@@ -23,13 +23,13 @@ const ESTIMATED_FROM_FIGURES: f64 = 10.0;
 /// The degrees of freedom of an estimated spread. Callbacks differ in their spreads and have heavy
 /// tails, so more figures do not add degrees of freedom.
 const FREEDOM: f64 = 8.0;
-/// The smallest estimated spread of execution times, as a share of the assumed spread. It is not 0, because one
-/// callback of a run can be slower even if all others agree.
+/// The smallest estimated spread of execution times, as a share of the assumed spread. It is not 0,
+/// because one callback of a run can be slower even if all others agree.
 const LEAST_SHARE: f64 = 0.22;
 /// The ratio of the median absolute deviation to the standard deviation of normal values.
 const MEDIAN_DEVIATION: f64 = 0.6745;
-/// The assumed spread of periods, as a share of the assumed spread of execution times. It is small, because the
-/// median of a period changes only if the clock or the source changes.
+/// The assumed spread of periods between runs, as a share of the assumed spread of execution times.
+/// It is small, because the median of a period changes only if the clock or the source changes.
 const OF_PERIODS: f64 = 0.1;
 
 /// A kind of figures. Each kind has its own spread between runs.
@@ -78,7 +78,7 @@ impl Kind {
     }
 }
 
-/// The spread that was used for one kind of figures.
+/// The spread between runs that was estimated or assumed for one kind of figures.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct RunSpread {
@@ -114,7 +114,8 @@ pub struct Spread {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Scale {
     kind: Kind,
-    /// The `factor` of [`unit`] for which chance alone explains the size of the measured shifts.
+    /// The estimated spread between runs, as the `factor` of [`unit`]. With this factor, chance
+    /// alone explains the size of the measured shifts.
     factor: f64,
     figures: usize,
 }
@@ -244,8 +245,9 @@ fn unit(kind: Kind, single: &Single, factor: f64) -> f64 {
     of_run * single.runs
 }
 
-/// Returns the `factor` of [`unit`] for which chance alone explains the size of the measured
-/// shifts. Returns 0 if the spread of the executions alone explains it.
+/// Estimates the spread between runs as the `factor` of [`unit`]. With this factor, chance alone
+/// explains the size of the measured shifts. Returns 0 if the spread of the executions alone
+/// explains it.
 fn fit(kind: Kind, own: &[&Single]) -> f64 {
     let deviation = |factor: f64| {
         let errors = own.iter().map(|s| {

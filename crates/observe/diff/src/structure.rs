@@ -144,8 +144,6 @@ impl Causes {
     }
 }
 
-/// Pairs the parts of two models by id: the parts that both models have, and the parts that only
-/// one has.
 fn pair<'m, T>(
     a: &'m [T],
     b: &'m [T],

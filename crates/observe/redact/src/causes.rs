@@ -12,8 +12,8 @@ pub(crate) fn names(cause: &Cause) -> impl Iterator<Item = (Kind, &str)> {
     nodes.chain(others.map(|n| (Kind::Thread, n.as_str())))
 }
 
-/// Returns the figures with renamed causes, sorted again. A process gets the same new name as a thread of the
-/// same name.
+/// Returns the figures with renamed causes, sorted again. A process gets the same new name as a
+/// thread of the same name.
 pub(crate) fn renamed(figures: &CallbackFigures, names: &Names<'_>) -> CallbackFigures {
     let new = |cause: &Cause| {
         let by = &cause.by;

@@ -57,10 +57,11 @@ pub(crate) fn of_modes(
     modes.into_iter().map(|m| (m.clone(), of(m))).collect()
 }
 
-/// Returns a chain's figures with new names for its shares. The shares of each collapsed stretch become one
-/// share.
+/// Returns a chain's figures with new names for the parts of its latency (`shares`). The parts that
+/// belong to one collapsed stretch of the chain become one part.
 ///
-/// `names` are the names of callbacks and of the topics between them, alternately, one per share.
+/// `names` has one name per part of the latency: alternately the name of a callback and of the
+/// topic after it.
 pub(crate) fn of_chain(
     figures: &ChainFigures,
     parts: &[(usize, usize)],

@@ -14,7 +14,7 @@ pub const LEAST_KEY: usize = 16;
 /// The secret key from which replacement names are derived.
 pub struct Key([u8; 32]);
 
-/// The key has only this number of bytes, which is too short.
+/// The error that a secret key is too short. The field is the number of the key's bytes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the key has {0} bytes, but needs {LEAST_KEY} random ones. Make it with `head -c 32 /dev/urandom > redact.key`")]
 pub struct KeyError(usize);
@@ -67,8 +67,8 @@ impl Kind {
 
 /// The letters of replacement names. Without vowels, they form no words.
 const LETTERS: &[u8; 20] = b"bcdfghjkmnpqrstvwxyz";
-/// The number of letters of a replacement name. Among ten thousand names, the probability of two equal ones
-/// is 1 in 80 million.
+/// The number of letters of a replacement name. Among ten thousand names, the probability of two
+/// equal ones is 1 in 80 million.
 const LENGTH: usize = 12;
 
 pub(crate) struct Names<'a> {
@@ -173,7 +173,6 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// Returns a callback's id with each of its names kept or replaced, as the policy says.
     pub(crate) fn id(&self, c: &Callback) -> String {
         if self.policy.visible.callbacks.contains(&c.id) {
             return c.id.clone();

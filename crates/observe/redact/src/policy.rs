@@ -27,7 +27,8 @@ impl Default for Policy {
     }
 }
 
-/// The names that stay in a redacted model. A name that ends in `/**` stands for all names below it.
+/// The names that stay in a redacted model. A name that ends in `/**` stands for all names below
+/// it.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -47,19 +48,12 @@ pub struct Visible {
 #[allow(missing_docs)] // The messages say the rest.
 pub enum PolicyError {
     #[error("{}{said}", at.map_or(String::new(), |at| format!("line {at}: ")))]
-    Yaml {
-        /// The number of the wrong line, or `None` if it is unknown.
-        at: Option<u64>,
-        /// A sentence with the fault in the text, and the way out.
-        said: String,
-    },
+    Yaml { at: Option<u64>, said: String },
     #[error("visible.{list}[{at}]: '{name}' {said}")]
     Name {
         list: &'static str,
-        /// The index of the entry in the list. The first entry has index 0.
         at: usize,
         name: String,
-        /// A sentence with the fault of the name, and the way out.
         said: &'static str,
     },
 }
@@ -118,8 +112,8 @@ impl Policy {
         Ok(())
     }
 
-    /// Returns the names in the policy that do not occur in the model. They are misspelled, or belong to
-    /// another build.
+    /// Returns the names in the policy that do not occur in the model. They are misspelled, or
+    /// belong to another build.
     pub fn unknown(&self, model: &Model) -> Vec<String> {
         let mut topics: BTreeSet<&str> = BTreeSet::new();
         let (mut nodes, mut ids, mut threads) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());

@@ -26,7 +26,8 @@ const OURS: &str = "and callback chain client data deadline decided default dist
 
 const SHORTEST: usize = 3;
 
-/// Fails if a model contains a word of a hidden name. Words of visible names and of the format are allowed.
+/// Fails if a model contains a word of a hidden name. Words of visible names and of the format are
+/// allowed.
 pub(crate) fn prove<'n>(
     value: &Value,
     hidden: impl Iterator<Item = &'n str>,

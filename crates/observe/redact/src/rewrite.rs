@@ -22,22 +22,23 @@ pub struct Redacted {
     pub hidden: usize,
     /// The number of parts, each of which stands for several hidden callbacks.
     pub parts: usize,
-    /// The number of parts whose latency has no distribution, because the model was not made with the same
-    /// policy.
+    /// The number of parts whose latency has no distribution, because the model was not made with
+    /// the same policy.
     pub unmeasured: usize,
     /// The names in the policy that do not occur in the model, for a warning.
     pub unknown: Vec<String>,
 }
 
-/// The node name of the callbacks that stand for all callbacks without a connection to visible names.
+/// The node name of the callbacks that stand for all callbacks without a connection to visible
+/// names.
 const REST: &str = "/rest";
 
 /// Hides every name and structure that the policy does not show.
 ///
 /// # Errors
 ///
-/// Returns a [`Leak`] if a word of a hidden name would remain in the redacted model. Words of visible names
-/// and of the model format are allowed.
+/// Returns a [`Leak`] if a word of a hidden name would remain in the redacted model. Words of
+/// visible names and of the model format are allowed.
 pub fn redact(model: &Model, policy: &Policy, key: &Key) -> Result<Redacted, Leak> {
     let names = Names::new(model, policy, key);
     let heads = heads(model, &names, policy.collapse);
@@ -143,8 +144,8 @@ impl<'m, 'n> Rewrite<'m, 'n> {
             .unwrap_or_else(|| self.names.hide(Kind::Id, id))
     }
 
-    /// Returns the indices of the chains with a visible part. Cut parts of chains are kept only if they still
-    /// begin and end at a vertex of the redacted model.
+    /// Returns the indices of the chains with a visible part. Cut parts of chains are kept only if
+    /// they still begin and end at a vertex of the redacted model.
     fn kept_chains(&self) -> Vec<usize> {
         let touches = |c: &Chain| {
             let first = self.by_id.get(c.callbacks[0].as_str());
@@ -323,8 +324,8 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         model.coverage = coverage.into_iter().collect();
     }
 
-    /// Returns the threads without callbacks whose processes have only visible nodes. Threads of other
-    /// processes could reveal hidden names.
+    /// Returns the threads without callbacks whose processes have only visible nodes. Threads of
+    /// other processes could reveal hidden names.
     fn helpers(&self) -> Vec<Helper> {
         let shown = |h: &&Helper| h.nodes.iter().all(|n| self.names.shows_node(n));
         let renamed = |h: &Helper| Helper {
@@ -367,9 +368,9 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         all.into_iter().collect()
     }
 
-    /// Returns the nodes to which an endpoint belongs. If parts are collapsed, a hidden node's endpoint
-    /// belongs to the parts whose callbacks use the endpoint. A separate name would reveal how many nodes a
-    /// part has.
+    /// Returns the nodes to which an endpoint belongs. If parts are collapsed, a hidden node's
+    /// endpoint belongs to the parts whose callbacks use the endpoint. A separate name would reveal
+    /// how many nodes a part has.
     fn nodes_of(&self, e: &Endpoint) -> BTreeSet<String> {
         if !self.collapse || self.names.shows_node(&e.node) {
             return [self.names.node(&e.node)].into();

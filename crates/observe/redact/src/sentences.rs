@@ -20,7 +20,8 @@ impl<'a> Speech<'a> {
         }
     }
 
-    /// Returns the sentences that may stay, with names replaced, and the number of removed sentences.
+    /// Returns the sentences that may stay, with names replaced, and the number of removed
+    /// sentences.
     pub(crate) fn of(&self, sentences: &[String]) -> (BTreeSet<String>, usize) {
         let said: BTreeSet<String> = sentences.iter().filter_map(|s| self.one(s)).collect();
         let left_out = sentences.iter().filter(|s| self.one(s).is_none()).count();

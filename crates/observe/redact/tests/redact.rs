@@ -160,8 +160,8 @@ fn figures_of_any_interface_are_the_same_after_redaction() {
     assert_eq!(answered.len(), 3, "all verdicts: {answered:?}");
 }
 
-/// Returns the Base64 texts of a word within a longer text, one for each of the three offsets at which the
-/// word can begin.
+/// Returns the Base64 texts of a word within a longer text, one for each of the three offsets at
+/// which the word can begin.
 fn base64(word: &str) -> Vec<String> {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let at = |before: usize| {

@@ -3,8 +3,8 @@
 use onbeat_document::text::visible;
 use std::path::PathBuf;
 
-/// The reason why a store operation failed. `place` is the directory or URL of the store, as the user
-/// gave it.
+/// The reason why a store operation failed. `place` is the directory or URL of the store, as the
+/// user gave it.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum StoreError {

@@ -46,8 +46,8 @@ impl Listing {
         bytes
     }
 
-    /// Reads a list of files from untrusted bytes. Refuses names that a trace does not use, and names that
-    /// occur twice.
+    /// Reads a list of files from untrusted bytes. Refuses names that a trace does not use, and
+    /// names that occur twice.
     pub(crate) fn read(bytes: &[u8]) -> Result<Listing, String> {
         let listing: Listing = serde_json::from_slice(bytes)
             .map_err(|e| format!("the object is not a list of files: {e}"))?;
@@ -75,7 +75,8 @@ pub struct Got {
 ///
 /// # Errors
 ///
-/// Names the damaged file if a file does not match its name. Leaves no part of the object at `output`.
+/// Names the damaged file if a file does not match its name. Leaves no part of the object at
+/// `output`.
 pub fn get(store: &Store, object: Id, kind: Kind, output: &Path) -> Result<Got, StoreError> {
     let fault = |e: std::io::Error| StoreError::Input {
         path: output.into(),

@@ -10,8 +10,8 @@ thread_local! {
 
 static HOOK: Once = Once::new();
 
-/// Runs `work` and returns its result, or `None` if `work` panics. `work` must not leave lasting state
-/// half-changed.
+/// Runs `work` and returns its result, or `None` if `work` panics. `work` must not leave lasting
+/// state half-changed.
 pub(crate) fn catch_panic<T>(work: impl FnOnce() -> T) -> Option<T> {
     HOOK.call_once(|| {
         let others = take_hook();

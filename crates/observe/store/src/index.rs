@@ -34,8 +34,8 @@ impl Kind {
     }
 }
 
-/// A row of the index: one run in one object. All texts except the kind come from recordings and users, and
-/// are untrusted.
+/// A row of the index: one run in one object. All texts except the kind come from recordings and
+/// users, and are untrusted.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Row {
@@ -44,8 +44,8 @@ pub struct Row {
     pub kind: Kind,
     /// The id of the run: the id of its recording.
     pub run: String,
-    /// The name that the user gave with `onbeat store put --build`, for example a version. Empty if the user
-    /// gave none.
+    /// The name that the user gave with `onbeat store put --build`, for example a version. Empty if
+    /// the user gave none.
     pub build: String,
     /// The mode of the run, for example urban. Empty if the run has no mode.
     pub mode: String,
@@ -81,7 +81,8 @@ fn schema() -> Vec<Column> {
     ]
 }
 
-/// Encodes rows as a part of the index: sorted, and without duplicates. Equal rows give equal bytes.
+/// Encodes rows as a part of the index: sorted, and without duplicates. Equal rows give equal
+/// bytes.
 pub fn encode(rows: &[Row]) -> Result<Vec<u8>, String> {
     let mut rows: Vec<&Row> = rows.iter().collect();
     rows.sort();
@@ -113,7 +114,8 @@ pub fn encode(rows: &[Row]) -> Result<Vec<u8>, String> {
 ///
 /// # Errors
 ///
-/// Returns one line with the reason if the bytes are not Parquet, are damaged, or have other columns.
+/// Returns one line with the reason if the bytes are not Parquet, are damaged, or have other
+/// columns.
 pub fn decode(bytes: &[u8]) -> Result<Vec<Row>, String> {
     let rows = columns::read(bytes, &schema())?;
     rows.into_iter().map(row).collect()

@@ -35,19 +35,22 @@ pub struct Merged {
     pub models_read: usize,
     /// The number of earlier merges that were read from the store and reused.
     pub merges_read: usize,
-    /// The number of new merges that were kept in the store for later.
+    /// The number of new merges that were made and written to the store for reuse.
     pub merges_made: usize,
     /// A line for each model that was left out because it is damaged.
     pub damaged: Vec<String>,
-    /// The first error while a merge was kept in the store. `None` if all merges could be kept.
+    /// The first error that occurred when a new merge was written to the store. `None` if all new
+    /// merges could be written.
     pub not_kept: Option<String>,
 }
 
-/// Merges the models among the found objects. Leaves out damaged models and lists them in the result.
+/// Merges the models among the found objects. Leaves out damaged models and lists them in the
+/// result.
 ///
 /// # Errors
 ///
-/// Fails if two models contain the same run, if models cannot be merged, or if the store cannot be read.
+/// Fails if two models contain the same run, if models cannot be merged, or if the store cannot be
+/// read.
 pub fn merge(store: &Store, found: &Found) -> Result<Merged, StoreError> {
     let mut runs: BTreeMap<Id, BTreeSet<String>> = BTreeMap::new();
     for row in found.rows.iter().filter(|r| r.kind == Kind::Model) {
@@ -141,8 +144,8 @@ fn name(models: &[Id]) -> Id {
 }
 
 impl Work<'_> {
-    /// Returns the merge of these sorted models. In the tree of merges, each level compares two
-    /// more bits of the models' ids. The ids agree in all bits above `level`.
+    /// Returns the merge of these models, which are sorted by id. Merges form a tree: each level
+    /// compares two more bits of the models' ids. The ids agree in all bits above `level`.
     fn node(&mut self, models: &[Id], level: usize) -> Result<Model, Failed> {
         if let [only] = models {
             return self.leaf(*only);

@@ -16,8 +16,8 @@ use std::io::{self, Seek};
 use std::path::Path;
 use std::time::Duration;
 
-/// The time after which waiting rows are written to the index. If a file is being put at that time, the rows
-/// wait until the file is complete.
+/// The longest time for which the rows of stored files wait before they are written to the index.
+/// If a file is being stored at the end of this time, the rows wait until that file is complete.
 const MAX_ROW_DELAY: Duration = Duration::from_secs(3600);
 
 /// The result of putting one model or trace into a store.
@@ -34,13 +34,14 @@ pub struct Put {
     pub known: bool,
 }
 
-/// Puts model files and trace directories into a store, all under one build name. Queries find all inputs
-/// when the function returns without an error. After an error, they find only the inputs before the failed
-/// one. Calls `done` after each input.
+/// Puts model files and trace directories into a store, all under one build name. Queries find all
+/// inputs when the function returns without an error. After an error, they find only the inputs
+/// before the failed one. Calls `done` after each input.
 ///
 /// # Errors
 ///
-/// Fails if an input is not a model or trace, if it cannot be read, or if the store cannot be written.
+/// Fails if an input is not a model or trace, if it cannot be read, or if the store cannot be
+/// written.
 pub fn put(
     store: &Store,
     paths: &[&Path],
@@ -171,8 +172,9 @@ impl<'s> Pending<'s> {
 }
 
 impl Written<'_> {
-    /// Writes the object again if one of its files is gone. Tidying may have removed a file that already
-    /// existed. This happens if tidying listed the store before this writer wrote the file again.
+    /// Writes the object again if one of its files is gone. Tidying may have removed a file that
+    /// already existed. This happens if tidying listed the store before this writer wrote the file
+    /// again.
     fn rewrite_if_removed(&self, store: &Store) -> Result<(), StoreError> {
         let is_gone = |key: &String| match store.backend().age(key) {
             Ok(age) => Ok(age.is_none()),

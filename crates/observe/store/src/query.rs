@@ -29,8 +29,8 @@ pub struct Query {
 pub struct Found {
     /// The index rows of the objects whose runs all fit.
     pub rows: Vec<Row>,
-    /// The objects of which only some runs fit. They are left out, because their figures cover all
-    /// their runs.
+    /// The objects of which only some runs fit the query. They are left out, because their figures
+    /// cover all their runs.
     pub partly: BTreeSet<Id>,
 }
 

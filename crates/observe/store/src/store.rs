@@ -85,8 +85,8 @@ fn backend(place: &str, variables: Variables<'_>) -> Result<Box<dyn Backend>, St
 }
 
 impl Store {
-    /// Opens a store in a directory or at `s3://BUCKET/PREFIX`. Environment variables have the settings of an
-    /// object store.
+    /// Opens a store in a directory or at `s3://BUCKET/PREFIX`. Environment variables have the
+    /// settings of an object store.
     pub fn open(place: &str) -> Result<Store, StoreError> {
         Store::open_with(place, &environment)
     }
@@ -110,8 +110,8 @@ impl Store {
         }
     }
 
-    /// Creates a store at an empty directory or unused URL, and returns true. If a store exists there,
-    /// changes nothing and returns false.
+    /// Creates a store at an empty directory or unused URL, and returns true. If a store exists
+    /// there, changes nothing and returns false.
     pub fn init(place: &str) -> Result<bool, StoreError> {
         Store::init_with(place, &environment)
     }
@@ -263,7 +263,8 @@ impl Store {
             .map_err(|what| damaged(&what))
     }
 
-    /// Adds rows to the index, so that queries find their objects. The caller must have written the objects.
+    /// Adds rows to the index, so that queries find their objects. The caller must have written the
+    /// objects.
     pub(crate) fn add(&self, rows: &[Row]) -> Result<String, StoreError> {
         let encoded = index::encode(rows);
         let bytes = encoded.map_err(|e| self.access("write", "index", &io::Error::other(e)))?;
@@ -272,8 +273,8 @@ impl Store {
         Ok(key)
     }
 
-    /// Returns the id of the object whose id begins with these digits. Fails if no object or more than one
-    /// object fits.
+    /// Returns the id of the object whose id begins with these digits. Fails if no object or more
+    /// than one object fits.
     pub fn find(&self, index: &Index, begin: &str) -> Result<Id, StoreError> {
         let fault = |what| StoreError::Name {
             place: self.place().into(),

@@ -29,7 +29,8 @@ pub(crate) fn of(id: Id, model: &Model) -> [(&'static str, Result<Vec<u8>, Strin
     ]
 }
 
-/// A row of a table: the name, type and value of each column. All rows of a table have the same columns.
+/// A row of a table: the name, type and value of each column. All rows of a table have the same
+/// columns.
 type Cells = Vec<(String, CellType, Cell)>;
 
 fn table(id: Id, rows: impl Iterator<Item = Cells>) -> Result<Vec<u8>, String> {

@@ -22,7 +22,7 @@ pub struct Tidied {
     pub parts_after: usize,
     /// The number of removed objects, tables and half-written files that no index row names.
     pub removed: u64,
-    /// The number of removed merges that were kept for reuse.
+    /// The number of removed merges, which were stored for reuse.
     pub merges_removed: u64,
     pub bytes: u64,
     /// A line for each damaged file. Tidying does not remove damaged files.
@@ -89,8 +89,6 @@ fn remove_unnamed(store: &Store, tidied: &mut Tidied) -> Result<(), StoreError> 
     Ok(())
 }
 
-/// Returns the paths of the files that the rows need. Adds a line to `damaged` for each damaged list of
-/// files.
 fn named(store: &Store, rows: &[Row], damaged: &mut Vec<String>) -> BTreeSet<String> {
     let objects: BTreeSet<(Id, Kind)> = rows.iter().map(|r| (r.object, r.kind)).collect();
     let mut named = BTreeSet::new();
@@ -135,8 +133,8 @@ pub struct Checked {
     pub damaged: Vec<String>,
 }
 
-/// Reads every object that the index names and compares its content with its id. Also compares models with
-/// their index rows and tables.
+/// Reads every object that the index names and compares its content with its id. Also compares
+/// models with their index rows and tables.
 pub fn check(store: &Store) -> Result<Checked, StoreError> {
     let index = store.index()?;
     let mut checked = Checked {

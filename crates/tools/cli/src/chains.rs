@@ -264,8 +264,6 @@ fn letter(i: usize) -> String {
     char::from(LETTERS[i % LETTERS.len()]).to_string()
 }
 
-/// Returns a bar whose parts are as long as the shares: `[aaaaabbcccc]`. Letters distinguish the
-/// parts even without colours.
 fn bar(screen: &Screen, shares: &[Share]) -> String {
     let width = (screen.width - 6).min(94) as f64;
     let mut text = String::from("[");

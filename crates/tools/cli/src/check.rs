@@ -32,8 +32,9 @@ pub struct Args {
     /// Requirements file (YAML); --init writes a first one
     #[arg(value_name = "REQUIREMENTS", required_unless_present = "init")]
     requirements: Option<PathBuf>,
-    /// Say below each violated latency what the late executions in this recording have in common, and
-    /// below each violated limit of losses why items were lost. Name a trace from which the model was made
+    /// Say below each violated latency what the late executions in this recording have in common,
+    /// and below each violated limit of losses why items were lost. Name a trace from which the
+    /// model was made
     #[arg(long, value_name = "TRACE")]
     trace: Option<PathBuf>,
     /// Write requirements that this model satisfies, for you to edit

@@ -99,8 +99,8 @@ pub struct Args {
     /// With mcap: a file [default: trace.mcap]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Table to write with --to arrow: executions, items, chain_executions, stretches, switches, ...
-    /// [default: executions]
+    /// Table to write with --to arrow: executions, items, chain_executions, stretches, switches,
+    /// ... [default: executions]
     #[arg(long, value_name = "TABLE")]
     pub table: Option<String>,
 }
@@ -194,8 +194,6 @@ fn lines(reader: &mut Reader, output: &Path) -> Result<u64, CliError> {
     Ok(written)
 }
 
-/// Reads all events once to find the ids of callbacks, which are known only at the end of a
-/// recording.
 fn first_pass(reader: &mut Reader, input: &Path) -> Names {
     let (events, bytes) = (
         reader.manifest().written.events,

@@ -55,11 +55,8 @@ pub fn sentences(
     Ok(said.collect())
 }
 
-/// Returns the losses of a recording.
-///
-/// # Errors
-///
-/// Fails if the trace cannot be read.
+/// Returns the items that a recording shows as lost, with their causes. If `path` is not a trace,
+/// the error message names the command line option `option`.
 pub fn losses(path: &Path, option: &str) -> Result<Losses, CliError> {
     let mut reader = files::open_trace(path, option, "")?;
     let mut options = SynthOptions::new(run_of(&reader, None));

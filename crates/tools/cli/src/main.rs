@@ -96,7 +96,8 @@ enum Command {
     Info(programs::Words),
     /// Write recordings in another format, or a part of them
     Convert(programs::Words),
-    /// Compare two recordings of the same outputs: missing and additional messages, times and contents
+    /// Compare two recordings of the same outputs: missing and additional messages, times and
+    /// contents
     Compare(programs::Words),
     /// Import a trace of LTTng (ros2_tracing, CARET) as a trace of onbeat
     Import(programs::Words),
@@ -147,8 +148,8 @@ fn run(command: Command) -> Result<ExitStatus, CliError> {
 }
 
 /// Gives up the rights that the subcommand does not need, before anything else is read or loaded.
-/// `record` and `shape` keep the rights that they need, but deactivate them until they have read the
-/// files that the caller named.
+/// `record` and `shape` keep the rights that they need, but deactivate them until they have read
+/// the files that the caller named.
 fn confine() -> std::io::Result<()> {
     let word = |at| std::env::args_os().nth(at).unwrap_or_default();
     match word(1).to_str() {

@@ -23,12 +23,13 @@ use std::process::{Command, Stdio};
 pub enum Program {
     Link,
     Replay,
-    /// Lists the contents of recordings. The program is the player, because it knows the formats.
+    /// The command that lists the contents of recordings. `onbeat-replay` carries it out, because
+    /// it knows the formats.
     Info,
     Compare,
     Convert,
-    /// Imports traces of other tracers. The program is the player, because it has the parsers of
-    /// foreign formats.
+    /// The command that imports traces of other tracers. `onbeat-replay` carries it out, because it
+    /// has the parsers of foreign formats.
     Import,
     Store,
     Top,

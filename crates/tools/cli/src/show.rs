@@ -55,8 +55,6 @@ fn thread(t: &ThreadUse) -> String {
     format!("{policy}cpu {} {}", cpus.join(","), t.comm)
 }
 
-/// Returns a short name for a callback at the end of an edge: its node, and its type unless it is a
-/// subscription.
 fn end(model: &Model, id: &str) -> String {
     match model.callbacks.iter().find(|c| c.id == id) {
         Some(c) if c.kind == CallbackType::Subscription => c.node.clone(),

@@ -25,7 +25,6 @@ const NOBODY: u32 = 65534;
 
 struct Harness {
     dir: tempfile::TempDir,
-    /// The path of this test program, at a place where other users can execute it.
     own: PathBuf,
 }
 

@@ -150,8 +150,6 @@ fn has_events(trace: &Path) -> bool {
     read(trace).is_some_and(|events| events > 0)
 }
 
-/// Returns a command that records with the preloaded library. The library's files are in `dir` and
-/// in memory.
 fn record(dir: &Path, trace: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_onbeat"));
     command

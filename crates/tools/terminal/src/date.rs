@@ -22,7 +22,6 @@ pub fn stamp(ns: u64) -> String {
     )
 }
 
-/// Converts a day, counted from 1970, to year, month and day of the proleptic Gregorian calendar.
 fn civil(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);

@@ -9,11 +9,7 @@ use std::path::{Path, PathBuf};
 #[allow(missing_docs)]
 pub enum CliError {
     #[error("{}: no such file or directory{hint}", path.display())]
-    Missing {
-        path: PathBuf,
-        /// The advice at the end of the message. Empty if there is none.
-        hint: String,
-    },
+    Missing { path: PathBuf, hint: String },
     #[error("cannot read {}: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
     #[error("cannot write {}: {source}. Choose another file with -o", path.display())]

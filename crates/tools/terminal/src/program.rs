@@ -93,8 +93,8 @@ pub fn run<W: Parser>(
 /// whole command, `onbeat NAME ...`, so help and errors show the command as it is typed.
 ///
 /// `names` are the commands that the program carries out. The first one is the program's own name.
-/// For another command, `onbeat` starts the program under the name `onbeat-NAME`. `confine` gives up the
-/// rights that the command with this name does not need.
+/// For another command, `onbeat` starts the program under the name `onbeat-NAME`. `confine` gives
+/// up the rights that the command with this name does not need.
 ///
 /// Called directly with `--version`, the program prints the version that `onbeat` compares with its
 /// own.

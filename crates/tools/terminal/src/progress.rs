@@ -15,7 +15,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Starts the clock. The line begins with the text `what`.
+    /// Creates a progress line that begins with the text `what`, and starts to measure the time.
     pub fn new(what: impl Into<String>) -> Self {
         Progress {
             what: what.into(),
@@ -53,7 +53,6 @@ impl Progress {
         }
     }
 
-    /// Returns the time since the start if a new line is due, otherwise `None`.
     fn due(&mut self) -> Option<Duration> {
         let elapsed = self.started.elapsed();
         // A terminal's line is rewritten. A log gets one line every ten seconds.

@@ -64,9 +64,9 @@ fn is_name(event: &Event, start: u64) -> bool {
     is_latest && matches!(event.kind, EventKind::Bystander { .. })
 }
 
-/// Copies the part of a recording with the times in `span` (CLOCK_MONOTONIC, ns) into a new trace in
-/// the directory `to`. Events before the span are copied if they describe the system. Returns the
-/// times of the first and the last event in the span.
+/// Copies the part of a recording with the times in `span` (CLOCK_MONOTONIC, ns) into a new trace
+/// in the directory `to`. Events before the span are copied if they describe the system. Returns
+/// the times of the first and the last event in the span.
 ///
 /// # Errors
 ///

@@ -33,7 +33,6 @@ fn warning() -> Style {
     bold().fg(Color::Yellow)
 }
 
-/// Writes a line of text. Replaces control characters, because names are untrusted.
 fn line(buffer: &mut Buffer, (x, y): (u16, u16), text: &str, style: Style) {
     let area = buffer.area;
     if y < area.bottom() && x < area.right() {
@@ -236,7 +235,6 @@ fn row_at(row: &Row, buffer: &mut Buffer, places: &[(u16, u16)], y: u16) {
     }
 }
 
-/// Returns the latest `n` seconds of a chain as bars. The largest one has full height.
 fn sparkline(chain: &ChainRow, n: usize) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let history = &chain.history_ns;

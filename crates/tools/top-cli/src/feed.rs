@@ -9,8 +9,7 @@ use onbeat_trace::Event;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The limit on the time for reading chains and names again: the elapsed time divided by this
-/// number.
+/// The share of the time that is spent on reading chains and names again is at most 1 / `SHARE`.
 const SHARE: u32 = 200;
 
 /// The shortest time between two readings of chains and names. It applies if something new was

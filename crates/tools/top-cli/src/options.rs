@@ -6,10 +6,8 @@ use onbeat_terminal::CliError;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The time after which `--once` prints its table if `--duration` is not given.
 const ONCE: Duration = Duration::from_secs(5);
 
-/// The size in bytes of a segment of the flight recorder behind the screen.
 const SEGMENT_BYTES: u64 = 4 << 20;
 const SEGMENTS: usize = 16;
 
@@ -98,8 +96,8 @@ impl Args {
         }
     }
 
-    /// Returns the factor by which a trace is played faster than recorded. It is infinite for a single
-    /// table, which needs no waiting.
+    /// Returns the factor by which a trace is played faster than recorded. Without `--speed`, it is
+    /// 1, or infinite with `--once`, which prints one table without waiting.
     pub fn speed(&self) -> f64 {
         let default = if self.once { f64::INFINITY } else { 1.0 };
         self.speed.unwrap_or(default)

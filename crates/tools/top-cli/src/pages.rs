@@ -178,7 +178,6 @@ fn topic(row: &TopicRow, span: Span) -> Row {
     }
 }
 
-/// Returns true if the page lists the thread: it ran in the span, or may run callbacks again.
 fn is_shown(thread: &ThreadRow, span: Span) -> bool {
     *thread.load.get(span) > 0.0 || !thread.ended && !thread.callbacks.is_empty()
 }

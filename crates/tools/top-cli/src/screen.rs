@@ -23,8 +23,8 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// Takes over the terminal and starts the thread that draws. With `stays`, the screen stays until
-    /// the user ends it.
+    /// Takes over the terminal and starts the thread that draws. With `stays`, the screen remains
+    /// after the recording has ended, until the user ends it.
     ///
     /// # Errors
     ///
@@ -61,7 +61,6 @@ impl Screen {
     }
 }
 
-/// Ends the program when dropped, after a key of the user, an error or a panic.
 struct Ends<'a>(&'a Shared);
 
 impl Drop for Ends<'_> {
@@ -70,7 +69,6 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Shows the screen until it ends. Returns true if the user has ended the program.
 fn run(mut tty: Tty, shared: &Shared, stays: bool) -> io::Result<bool> {
     // The thread needs no rights but access to files, for a saved trace.
     onbeat_rights::keep(onbeat_rights::permitted().into_iter().filter(|c| {

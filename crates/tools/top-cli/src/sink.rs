@@ -26,7 +26,6 @@ pub trait Sink {
         false
     }
 
-    /// Returns true if the recorder must keep events, so that the user can save a trace.
     fn keeps_events(&self) -> bool {
         false
     }

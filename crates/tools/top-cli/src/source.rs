@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 
 pub const HINT: &str = "; look at it with `onbeat show`";
 
-/// The length of recorded time whose events are played at once.
 const PART_NS: u64 = 100_000_000;
 
 struct Watching<'a> {
@@ -32,7 +31,6 @@ impl Watching<'_> {
     }
 }
 
-/// The time between two updates of the figures of a running system.
 const EVERY: Duration = Duration::from_millis(950);
 
 impl Observer for Watching<'_> {
@@ -96,12 +94,13 @@ pub fn catch_signals() -> Result<Arc<AtomicBool>, CliError> {
 }
 
 pub struct Pace {
-    /// The factor by which the trace is played faster than recorded. Infinite means without waiting.
+    /// The factor by which the trace is played faster than recorded. Infinite means without
+    /// waiting.
     pub speed: f64,
     pub duration: Option<Duration>,
 }
 
-/// Plays a recorded trace. Ends early if the sink is over or a signal comes.
+/// Plays a recorded trace. Ends early if the sink needs no more figures or a signal comes.
 pub fn play(
     path: &Path,
     pace: &Pace,

@@ -6,7 +6,6 @@ use onbeat_terminal::term::{Align, Screen, Table};
 use onbeat_terminal::CliError;
 use std::io::Write;
 
-/// Formats a time, or a dash if nothing was measured.
 pub fn time(times: &Times, ns: u64) -> String {
     match times.count {
         0 => "-".into(),

@@ -60,7 +60,8 @@ fn shown(app: &App, width: u16, height: u16) -> String {
     text
 }
 
-/// Compares a screen with the golden file `name`. With `ONBEAT_GOLDEN=write`, writes the file instead.
+/// Compares a screen with the golden file `name`. With `ONBEAT_GOLDEN=write`, writes the file
+/// instead.
 fn golden(name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/screens/{name}.txt"));
     if std::env::var("ONBEAT_GOLDEN").is_ok_and(|v| v == "write") {

@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The escape sequences that begin and end the screen: another buffer, no cursor, no wrapping.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J";
 const LEAVE: &str = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l";
 
@@ -152,7 +151,6 @@ pub enum Key {
     Other,
 }
 
-/// Removes and returns the first key of the bytes that the terminal has sent.
 fn next_key(bytes: &mut Vec<u8>) -> Option<Key> {
     let (key, length) = match *bytes.as_slice() {
         [] => return None,

@@ -1,4 +1,5 @@
-//! Tests `onbeat top` as scripts use it, on a recorded trace: its figures, its errors, its exit codes.
+//! Tests `onbeat top` as scripts use it, on a recorded trace: its figures, its errors, its exit
+//! codes.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

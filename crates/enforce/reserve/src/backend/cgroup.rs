@@ -22,10 +22,10 @@ const V2_OPEN: &[u8] = b"0";
 
 struct Gate {
     label: String,
-    /// The file descriptors that the dispatcher writes to, with [`NONE`] after the last.
+    /// The file descriptors that the dispatcher writes to. The entry after the last descriptor is
+    /// [`NONE`].
     fds: [AtomicI32; GROUPS],
     closed: AtomicBool,
-    /// The open files of the gate's cgroups, each with the path of the cgroup's parent.
     files: Mutex<Vec<(PathBuf, File)>>,
 }
 
@@ -60,9 +60,9 @@ impl Gate {
 }
 
 impl Gate {
-    /// Freezes or thaws a new cgroup (version 2) as the gate is now. The dispatcher already moves
-    /// this cgroup with the gate's other cgroups. This call makes up for moves from before the
-    /// cgroup was added.
+    /// Gives a new cgroup (version 2) of the gate the gate's current state: frozen or thawed. The
+    /// dispatcher already moves this cgroup with the gate's other cgroups. This call makes up for
+    /// the moves that happened before the cgroup was added.
     fn catch_up(&self, file: &File, group: &Path) -> Result<(), GateError> {
         loop {
             let closed = self.closed.load(Ordering::SeqCst);

@@ -27,10 +27,12 @@ pub enum GateError {
     Where(io::Error),
     #[error("the threads of this server come from more than {0} cgroups, which is too many for one gate. Assign them to several servers.")]
     TooMany(usize),
-    /// The change could not be recorded in the ledger, so the reservation did not make it.
+    /// Putting the thread behind a gate could not be recorded in the ledger, so the reservation did
+    /// not do it.
     #[error("nothing was changed, because the change cannot be written into the ledger: {0}")]
     Note(io::Error),
-    /// The guard did not accept the gate, so the reservation did not make the change.
+    /// The guard did not accept the gate's file, so the reservation did not put the thread behind
+    /// the gate.
     #[error("nothing was changed, because the guard did not accept the gate and so could not open it after a crash: {0}")]
     Guard(io::Error),
 }
@@ -67,7 +69,7 @@ pub(crate) trait Backend: Send + Sync {
     ) -> Result<(), GateError>;
 
     /// Opens the gate, so that the server's threads run. The dispatcher calls it: it does not
-    /// allocate, takes no lock of this process, and makes one system call per group of the gate.
+    /// allocate, takes no lock of this process, and makes one system call per cgroup of the gate.
     fn open(&self, server: usize) -> io::Result<()>;
 
     /// Closes the gate, so that the server's threads do not run. Real-time safe, like
@@ -78,12 +80,13 @@ pub(crate) trait Backend: Send + Sync {
     /// the thread back into its cgroup. Returns `None` if `add` does not move the thread.
     fn home(&self, tid: u32) -> Result<Option<PathBuf>, GateError>;
 
-    /// Lists the threads behind all gates: threads that were put there, and threads that these have
-    /// started.
+    /// Lists the threads that are behind any of the gates: the threads that were put there, and the
+    /// threads that they have started.
     fn inside(&self) -> Vec<u32>;
 
-    /// Returns the file that moves the thread out of this backend's gates, into the nearest cgroup
-    /// outside. Returns `None` if the thread is behind no gate.
+    /// Returns the file through which the thread leaves this backend's gates: a write of the
+    /// thread's id to it moves the thread into the nearest cgroup outside. Returns `None` if the
+    /// thread is behind no gate.
     fn way_out(&self, tid: u32) -> Option<PathBuf>;
 
     /// Puts the thread behind the server's gate. To undo this, write the thread's id to the file

@@ -20,8 +20,8 @@ use thiserror::Error;
 pub enum Class {
     /// The class SCHED_RR at the server's priority, or SCHED_OTHER for priority 0.
     RealTime,
-    /// The class SCHED_EXT. Threads of servers without slots are in it too. In another class, they
-    /// would run before the threads with slots.
+    /// The class SCHED_EXT. Threads of servers without slots also get this class. In another class,
+    /// they would run before the threads with slots.
     SchedExt,
 }
 
@@ -35,12 +35,13 @@ pub enum AdmitError {
     Gate(#[from] GateError),
 }
 
-/// The counts of an enforcer's rounds, swapped tables and pauses.
+/// The progress of an enforcer. A round is one pass through the table of slots.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pulse {
-    /// Counts the rounds that have ended, including skipped ones. It grows while the enforcer runs.
+    /// Counts the rounds that have ended, including rounds that were skipped because the enforcer
+    /// was late.
     pub rounds: u64,
-    /// Counts the tables that replaced another one.
+    /// Counts how often the enforcer has switched to another table of slots.
     pub swaps: u64,
     /// Counts how often gates stayed open although slots were over, by reason.
     pub pauses: Pauses,
@@ -48,9 +49,9 @@ pub struct Pulse {
 
 /// Limits the threads of servers to the slots of a table.
 ///
-/// A thread is admitted after its policy, priority and CPU are set and recorded. The enforcer
-/// records each further change of the machine before making it, in a form that another process can
-/// undo.
+/// The caller sets and records a thread's policy, priority and CPU before it admits the thread. The
+/// enforcer records each further change of the machine before making it, in a form that another
+/// process can undo.
 ///
 /// The owner calls the methods from any of its threads while the enforcer runs.
 pub trait Enforcer: Send + Sync {
@@ -94,15 +95,15 @@ pub trait Enforcer: Send + Sync {
     /// slots. The enforcer no longer changes it. The caller restores its policy and cgroup.
     fn evict(&self, tid: u32, server: usize);
 
-    /// Continues with another table from the next round on. The table must have the same cycle and
-    /// the same number of servers. Threads in a slot of both tables run on meanwhile. If several
-    /// tables are given within a round, the last one is used. [`Pulse::swaps`] counts the tables in
-    /// effect.
+    /// Continues with another table of slots when the current round (one pass through the table)
+    /// ends. The new table must have the same cycle and the same number of servers. A thread whose
+    /// slot is open in both tables is not interrupted. If several tables are given within a round,
+    /// the last one is used. [`Pulse::swaps`] counts the tables in effect.
     fn swap_table(&self, table: Table);
 
-    /// Moves the phase so that a cycle begins at `origin_ns` (CLOCK_MONOTONIC). The phase moves
-    /// between rounds, in the steps of [`Walk::advance`](crate::table::Walk::advance). Real-time
-    /// safe.
+    /// Shifts the cycles of the table so that one of them begins at `origin_ns` (CLOCK_MONOTONIC).
+    /// The shift happens between rounds (passes through the table), in the steps of
+    /// [`Walk::advance`](crate::table::Walk::advance). Real-time safe.
     fn set_origin(&self, origin_ns: u64);
 
     /// Reads the counters since the start. The enforcer may write them meanwhile, so that some
@@ -114,8 +115,8 @@ pub trait Enforcer: Send + Sync {
     fn changes_since(&self, seen: &mut u64) -> Vec<Change>;
 
     /// Returns the openings and closings of gates that happened after the first `seen` ones, and
-    /// sets `seen` to the number of all. The list is empty if the kernel itself keeps threads to
-    /// slots.
+    /// sets `seen` to the number of all. The list is empty with sched_ext, where the kernel has no
+    /// gates and limits threads to slots itself.
     fn moves_since(&self, _seen: &mut u64) -> Vec<Move> {
         Vec::new()
     }

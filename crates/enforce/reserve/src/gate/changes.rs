@@ -21,8 +21,8 @@ pub struct Change {
 }
 
 pub(crate) struct Changes {
-    /// The recorded changes. Each entry has the instant, and a word with the value 2 * server +
-    /// raised.
+    /// The recorded changes. Each entry has the instant of a change, and the value 2 * index of the
+    /// server + 1 if the priority was raised, or + 0 if it was lowered.
     entries: Box<[(AtomicU64, AtomicU64)]>,
     count: AtomicU64,
 }

@@ -163,7 +163,6 @@ impl<'a> Gates<'a> {
         Ok(())
     }
 
-    /// Shuts the kernel's gate. After an error, some of its cgroups may be shut.
     fn shut(&mut self, server: usize) -> io::Result<()> {
         self.states[server].may_be_shut = true;
         self.backend.close(server)
@@ -274,8 +273,9 @@ impl<'a> Gates<'a> {
         }
     }
 
-    /// Gives a thread that joined a frozen gate the priority of the gate's other threads. Otherwise
-    /// it would run at its server's priority outside of the slot once it is released.
+    /// Sets the priority of a thread that joined a frozen gate to that of the gate's other threads.
+    /// Otherwise the thread would run at its server's priority outside of the slot once it is
+    /// released.
     fn joined_frozen(&mut self, server: usize) -> io::Result<()> {
         let given = match self.states[server].is_dropped {
             true => self.set_priorities(server, false),
@@ -289,7 +289,7 @@ impl<'a> Gates<'a> {
     }
 
     /// Checks a thread again that was working just after it was frozen. Such a thread had woken up
-    /// meanwhile, or the kernel let it run on until it froze.
+    /// between the check and the freeze, or the kernel let it run on until it froze.
     fn look_after_freeze(&mut self, server: usize, now_ns: u64) -> io::Result<()> {
         let look = self.look(server);
         let again = look != Look::AllWait;

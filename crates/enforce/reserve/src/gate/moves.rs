@@ -10,7 +10,7 @@ const KEPT: usize = 1024;
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Move {
-    /// The instant at which the gate had moved, CLOCK_MONOTONIC.
+    /// The instant at which the gate had finished opening or closing, CLOCK_MONOTONIC.
     pub at_ns: u64,
     /// The delay in ns from the instant at which the dispatcher was to wake up until the gate had
     /// moved.
@@ -20,8 +20,8 @@ pub struct Move {
 }
 
 pub(crate) struct Moves {
-    /// The recorded moves. Each entry has the instant, the delay, and a word with the value 2 *
-    /// server + opened.
+    /// The recorded moves. Each entry has the instant of a move, the delay, and the value 2 * index
+    /// of the server + 1 if the gate opened, or + 0 if it closed.
     entries: Box<[[AtomicU64; 3]]>,
     count: AtomicU64,
 }

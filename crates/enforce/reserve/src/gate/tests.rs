@@ -164,7 +164,11 @@ fn a_thread_in_an_unknown_state_is_not_frozen() {
         now_waits(Waits::Unknown);
         gates.close(0).unwrap();
         assert_eq!(log(), ["priority 0"]);
-        assert_eq!(gates.next_look_ns(), u64::MAX, "nothing would be learned");
+        assert_eq!(
+            gates.next_look_ns(),
+            u64::MAX,
+            "no check of the thread is due"
+        );
         gates.open(0).unwrap();
         assert_eq!(log(), ["priority 20"]);
         assert_eq!((stats(gate).unknown, stats(gate).working), (1, 0));

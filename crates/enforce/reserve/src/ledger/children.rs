@@ -32,8 +32,8 @@ pub(super) fn relative(threads: &[Thread], tid: u32) -> Option<&Thread> {
     threads.iter().find(pinned_so)
 }
 
-/// Gives threads and processes that inherited a pinning the CPUs and nice value that their parents
-/// had before. Threads that pinned themselves are not changed.
+/// Restores threads and processes that inherited a pinning: they get the CPUs and the nice value
+/// that their parents had before the pinning. Threads that pinned themselves are not changed.
 pub(super) fn unpin(threads: &[Thread]) {
     let known: BTreeSet<(u32, u64)> = threads.iter().map(|t| (t.tid, t.start)).collect();
     for (process, origin) in descendants(threads) {

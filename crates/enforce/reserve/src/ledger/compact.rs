@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 impl Ledger {
-    /// Removes entries from the ledger that are no longer needed to undo changes. A ledger with
-    /// torn lines is left as it is, because these lines are reported at the end.
+    /// Removes entries from the ledger that are no longer needed to undo changes. Does not change a
+    /// ledger with lines that cannot be read, because the final report lists these lines.
     ///
     /// # Errors
     ///
-    /// Fails with the operating system's error, also if the file system cannot take back space. The
-    /// ledger is then longer, and its content still counts.
+    /// Returns the operating system's error, also if the file system cannot take back the space of
+    /// the old entries. The ledger then remains valid and only takes more space.
     pub(crate) fn compact(&self) -> io::Result<()> {
         let state = State::of(&self.text()?);
         if state.torn > 0 {
@@ -59,9 +59,9 @@ impl State {
     }
 }
 
-/// Shortens the list of ended or released threads: for each pair of running process and CPU, one
-/// thread stays, and one for each CPU. The list only serves to find threads that inherited their
-/// state.
+/// Removes entries from a list of ended or released threads. Keeps one thread for each running
+/// process and CPU, and one for each CPU among all ended processes. The list only serves to find
+/// threads that inherited their state from one of its threads.
 pub(crate) fn keep_one_per_process_and_cpu(ended: &mut Vec<Thread>) {
     let mut kept: BTreeMap<(Option<u32>, Option<u16>), Thread> = BTreeMap::new();
     for thread in ended.drain(..) {
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ledger_with_torn_lines_is_not_compacted() {
+    fn a_ledger_with_unreadable_lines_is_not_compacted() {
         let (_dir, ledgers) = ledgers();
         let ledger = ledgers.create("torn").unwrap();
         ledger.note(&Entry::Thread(own())).unwrap();

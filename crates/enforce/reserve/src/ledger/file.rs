@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 const SUFFIX: &str = ".json";
 
-/// The longest wait for the lock of the ledgers' directory. It is longer than the time in which
-/// another session puts threads back.
+/// The longest wait for the lock of the ledgers' directory. It is longer than the time that another
+/// reservation needs to put its threads back.
 const LOCK_LIMIT: Duration = Duration::from_secs(20);
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
@@ -141,8 +141,6 @@ impl Ledger {
         Ok(self.file.metadata()?.len())
     }
 
-    /// Gives the space of the ledger's first bytes back to the file system. They then read as
-    /// zeros.
     pub(super) fn give_back(&self, bytes: u64) -> io::Result<()> {
         sys::punch(&self.file, bytes)
     }
@@ -172,7 +170,6 @@ impl Ledger {
             .and_then(|_| whole(&mut &self.file))
     }
 
-    /// Undoes all changes, and removes the ledger if all of them were undone.
     pub(crate) fn restore(&self) -> Restored {
         let read = self.text();
         let path = self.directory.path().join(&self.name);

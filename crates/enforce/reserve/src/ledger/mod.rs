@@ -41,14 +41,14 @@ pub enum Entry {
     Snapshot(Snapshot),
 }
 
-/// The boundary of a snapshot of the ledger. The entries between both boundaries replace all
-/// entries before the end boundary.
+/// The first or last line of a snapshot, which repeats the entries that are still needed. A reader
+/// of the ledger ignores everything before a complete snapshot.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Snapshot {
     Begin,
-    /// The last line of a snapshot. Without it, the snapshot only repeats earlier entries.
+    /// The last line of a snapshot. If it is missing, the entries before the snapshot still count.
     End,
 }
 
@@ -83,19 +83,19 @@ pub struct Thread {
     pub(crate) bound: Option<(u16, u64)>,
 }
 
-/// The numbers of the changes of a reservation that were undone, and the changes that could not be
-/// undone.
+/// The result of undoing a reservation's changes: the numbers of undone changes, and the changes
+/// that could not be undone.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Restored {
     pub threads: usize,
-    /// The number of threads that have ended meanwhile.
+    /// The number of changed threads that had ended before they could be put back.
     pub gone: usize,
     pub groups: usize,
     /// The changes that could not be undone, one line each.
     pub failures: Vec<String>,
-    /// The changes that could only be undone in part, because something no longer exists. One line
-    /// each.
+    /// The changes that could only be undone in part, for example because a cgroup no longer
+    /// exists. One line each.
     pub remarks: Vec<String>,
 }
 

@@ -28,7 +28,7 @@ pub struct Recovery {
     pub wait_for_guard: Duration,
 }
 
-/// The process that is responsible for a ledger.
+/// The state of the two processes that are responsible for a ledger: its owner and its guard.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
@@ -77,7 +77,7 @@ pub struct FoundLedger {
     /// The threads that had not been put back when the ledger was read.
     pub threads: Vec<FoundThread>,
     pub groups: Vec<(PathBuf, GroupStanding)>,
-    /// The number of lines that cannot be read.
+    /// The number of lines of the ledger that cannot be read.
     pub torn: usize,
     /// The changes that were undone. `None` if nothing was tried.
     pub restored: Option<Restored>,
@@ -209,8 +209,6 @@ impl Ledgers {
         is_it.then_some((pid, guard))
     }
 
-    /// Reads a ledger and undoes its changes if no process is responsible for it. Returns `None` if
-    /// the ledger no longer exists.
     fn examine(&self, name: &str, dry_run: bool) -> io::Result<Option<FoundLedger>> {
         let path = self.path_of(name);
         let file = match self.open_own(name) {

@@ -36,7 +36,6 @@ pub(crate) fn pidfd_of(pid: u32) -> io::Result<OwnedFd> {
     }
 }
 
-/// Sends a signal to a process. If the process has ended, this is not an error.
 pub(crate) fn signal(process: &OwnedFd, signal: libc::c_int) -> io::Result<()> {
     let none = std::ptr::null::<libc::siginfo_t>();
     let fd = process.as_raw_fd();

@@ -20,7 +20,8 @@ pub(crate) struct Scheduling {
 }
 
 impl Scheduling {
-    /// Returns SCHED_RR at this priority. A thread with this policy starts normal threads.
+    /// Returns SCHED_RR at this priority. New threads of a thread with this policy begin with
+    /// normal scheduling (SCHED_RESET_ON_FORK).
     pub(crate) fn round_robin(priority: u8) -> Scheduling {
         Scheduling::of(libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, priority)
     }

@@ -7,8 +7,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-/// Words in a memory page of their own, initially 0. Processes that are forked afterwards share
-/// them.
+/// 64-bit words in a memory page of their own, initially 0. Processes that are forked afterwards
+/// share them.
 pub(crate) struct SharedWords<const N: usize> {
     at: NonNull<[AtomicU64; N]>,
 }

@@ -8,9 +8,10 @@ use onbeat_document::text::duration;
 
 const KERNEL_NORMAL_PRIORITY: u8 = 100;
 
-/// Finds receiving threads that wait for a CPU, which delays the items. The thread runs no
-/// callback, so no other figure shows it. The time of all its waits, divided by the number of
-/// items, is the largest delay that they can have caused for an item.
+/// Finds middleware threads of the receiver that wait for a CPU, which delays the items. These
+/// threads run no callback, so no other figure shows their waits. The total time of a thread's
+/// waits, divided by the number of items, is the largest mean delay per item that these waits can
+/// have caused.
 pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
     let (edge, part_ns) = step.from?;
     let items = edge.figures.taken.max(1) as f64;

@@ -7,7 +7,6 @@ pub(super) enum Token {
     Word(Box<str>),
     Number(i128),
     Text(Box<str>),
-    /// A character that stands alone, such as `{` or `;`.
     Mark(char),
     Assign,
     Dots,

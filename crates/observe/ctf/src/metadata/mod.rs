@@ -1,7 +1,7 @@
 //! Reads the metadata of a trace: the types of its fields, its clock and its kinds of events.
 //!
-//! The metadata is written in the language TSDL. onbeat reads the part of TSDL that LTTng writes. It
-//! refuses the rest with a message of one line.
+//! The metadata is written in the language TSDL. onbeat reads the part of TSDL that LTTng writes.
+//! It refuses the rest with a message of one line.
 
 mod lexer;
 mod parser;
@@ -58,7 +58,6 @@ pub(crate) struct Metadata {
     pub(crate) packet_header: Option<Rc<Type>>,
     pub(crate) streams: HashMap<u64, StreamClass>,
     pub(crate) clock: Option<Clock>,
-    /// Names and values that describe the tracer and its machine, for example `hostname`.
     pub(crate) environment: HashMap<Box<str>, Box<str>>,
 }
 
@@ -75,7 +74,6 @@ impl Metadata {
 const PACKET_MAGIC: u32 = 0x75d1_1d57;
 const METADATA_PACKET_HEADER_BYTES: usize = 37;
 
-/// Returns the text of the metadata without the headers of its packets.
 fn text_of(bytes: &[u8]) -> Result<String, MetadataError> {
     let number = |at: usize, big: bool| -> Option<u32> {
         let word = bytes.get(at..)?.first_chunk::<4>()?;

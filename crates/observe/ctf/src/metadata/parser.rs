@@ -27,7 +27,6 @@ pub(super) fn parse(text: &str) -> Parsed<Metadata> {
 struct Parser<'a> {
     tokens: &'a [(Token, u32)],
     at: usize,
-    /// The named types of the metadata, such as `uint8_t` and `struct packet_context`.
     aliases: HashMap<String, Rc<Type>>,
     depth: u16,
 }
@@ -35,7 +34,6 @@ struct Parser<'a> {
 enum Value<'a> {
     Number(i128),
     Text(&'a str),
-    /// Words that are joined by dots, such as `event.header`.
     Path(Vec<&'a str>),
     Type(Rc<Type>),
 }
@@ -395,7 +393,6 @@ impl<'a> Parser<'a> {
         self.made(Shape::Float(bits as u32), align)
     }
 
-    /// Parses the rest of a type after its first word, which is `struct`, `enum` or `variant`.
     fn compound(&mut self, kind: &str) -> Parsed<Rc<Type>> {
         let name = match self.peek() {
             Some(Token::Word(_)) => Some(format!("{kind} {}", self.word()?)),

@@ -30,7 +30,6 @@ impl Random {
 #[derive(Clone)]
 struct Program {
     times: Vec<f64>,
-    /// The factor by which all execution times are longer than usual.
     all: f64,
     monitor: bool,
     /// The factor by which one in thirty executions of the fourth callback takes longer.
@@ -489,8 +488,8 @@ fn names_cannot_inject_html_into_the_page() {
     assert_eq!(json(&report)["changed"], true);
 }
 
-/// Adds a cause: `by` had the CPU for `us` in all, in `times` waits, within the model's callback
-/// number `i`.
+/// Adds a cause of waits to the model's callback with index `i`: the component `by` had the CPU for
+/// `us` microseconds in total, in `times` waits.
 fn costs(model: &mut Model, i: usize, by: (&str, &str), us: u64, times: u64) {
     let figures = &mut model.callbacks[i].figures;
     figures.causes.push(Cause {

@@ -7,15 +7,13 @@ use onbeat_document::schema::{Model, RunExtremes, RunTypical, Typical};
 use onbeat_document::Dist;
 use std::collections::BTreeMap;
 
-/// A random system and the way in which its runs differ.
 #[derive(Clone, Copy)]
 struct System {
     callbacks: usize,
-    /// The standard deviation of a callback's level from run to run, as a share of the callback's
-    /// interquartile range.
+    /// The standard deviation of a callback's typical execution time from run to run, as a share of
+    /// the callback's interquartile range.
     spread: f64,
     tails: Tails,
-    /// The seed of the system: of its callbacks' times and widths.
     seed: u64,
 }
 
@@ -26,7 +24,6 @@ enum Tails {
     Heavy,
 }
 
-/// The program's own executions resemble one another in groups of this size.
 const GROUP: usize = 10;
 
 impl Random {
@@ -157,7 +154,6 @@ fn has_false_alarm((report, slower): &(Report, Vec<String>)) -> bool {
     report.figures.iter().any(|f| !own(&f.id))
 }
 
-/// Returns the share of changed callbacks whose execution time is reported.
 fn power(pairs: &[(Report, Vec<String>)]) -> f64 {
     let found = |(report, slower): &(Report, Vec<String>)| {
         let reported = |id: &&String| {

@@ -7,8 +7,8 @@ use ureq::{Body, Error};
 
 const MAX_REFUSAL_BYTES: u64 = 64 << 10;
 
-/// Returns the error code of a server's refusal, for example `NoSuchKey`, or an empty text. The rest of a
-/// refusal repeats the request.
+/// Returns the error code of a server's refusal, for example `NoSuchKey`, or an empty text. The
+/// rest of a refusal repeats the request.
 pub(super) fn code(answer: &mut Response<Body>) -> String {
     let text = answer
         .body_mut()

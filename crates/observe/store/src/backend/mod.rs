@@ -13,7 +13,6 @@ use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// The path of the file within the store, with `/` as the separator.
     pub key: String,
     pub bytes: u64,
     /// The time since the last write of the file, or zero if the file's time is in the future.
@@ -26,8 +25,8 @@ pub(crate) struct Entry {
 pub(crate) trait Backend: Send + Sync {
     fn place(&self) -> &str;
 
-    /// Copies a file to `out` and returns its size, or `None` if the file does not exist. After an error,
-    /// `out` may contain a part of the file.
+    /// Copies a file to `out` and returns its size, or `None` if the file does not exist. After an
+    /// error, `out` may contain a part of the file.
     fn copy(&self, key: &str, out: &mut dyn Write) -> io::Result<Option<u64>>;
 
     /// Reads `bytes` bytes from `from` and writes them as a file. Replaces an existing file.
@@ -35,8 +34,8 @@ pub(crate) trait Backend: Send + Sync {
 
     fn list(&self, place: &str) -> io::Result<Vec<Entry>>;
 
-    /// Returns the time since the last write of a file, as in [`Entry`], or `None` if the file does not
-    /// exist.
+    /// Returns the time since the last write of a file, as in [`Entry`], or `None` if the file does
+    /// not exist.
     fn age(&self, key: &str) -> io::Result<Option<Duration>>;
 
     fn remove(&self, key: &str) -> io::Result<()>;
@@ -48,12 +47,12 @@ pub(crate) trait Backend: Send + Sync {
     /// their number.
     fn remove_leftovers(&self, older: Duration) -> io::Result<u64>;
 
-    /// Returns the longest time that a writer may take from its first file to its index rows. Returns
-    /// `None` if a lock separates writing from tidying. If a file is twice this old and no row names it, it
-    /// does not belong to a running writer.
+    /// Returns the longest time that a writer may take from its first file to its index rows.
+    /// Returns `None` if a lock separates writing from tidying. If a file is twice this old and no
+    /// row names it, it does not belong to a running writer.
     fn max_write_time(&self) -> Option<Duration>;
 
-    /// Locks the store until the result is dropped: exclusively to tidy, shared to write. Does nothing in
-    /// backends without locks.
+    /// Locks the store until the result is dropped: exclusively to tidy, shared to write. Does
+    /// nothing in backends without locks.
     fn lock(&self, exclusive: bool) -> io::Result<Box<dyn Any>>;
 }

@@ -32,8 +32,8 @@ const MAX_PAGE_BYTES: u64 = 16 << 20;
 /// million names.
 const MAX_PAGES: usize = 10_000;
 const PAGE_NAMES: usize = 1000;
-/// The time limit for a writer, from its first file to its index rows. A bucket has no locks, so tidying
-/// relies on this limit.
+/// The time limit for a writer, from its first file to its index rows. A bucket has no locks, so
+/// tidying relies on this limit.
 const MAX_WRITE_TIME: Duration = Duration::from_secs(12 * 3600);
 
 pub(crate) struct Bucket {
@@ -162,7 +162,6 @@ fn now(answer: &Response<Body>) -> Timestamp {
     header(answer, "date").unwrap_or_else(Timestamp::now)
 }
 
-/// Returns the time since a file was written, or zero if the time of writing is unknown.
 fn since(now: Timestamp, written: Option<Timestamp>) -> Duration {
     let since = written.and_then(|written| now.duration_since(written).try_into().ok());
     since.unwrap_or_default()
@@ -185,8 +184,8 @@ fn plain(name: &str, others: &str) -> bool {
     !name.is_empty() && name.chars().all(may)
 }
 
-/// Returns the prefix with a slash at its end, or an empty text for an empty prefix. Fails if a name cannot
-/// be part of a URL.
+/// Returns the prefix with a slash at its end, or an empty text for an empty prefix. Fails if a
+/// name cannot be part of a URL.
 fn prefix_of(bucket: &str, prefix: &str) -> Result<String, String> {
     if !plain(bucket, ".-") || !(3..=63).contains(&bucket.len()) || bucket.starts_with('.') {
         return Err(

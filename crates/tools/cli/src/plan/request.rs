@@ -24,7 +24,7 @@ pub struct RequestArgs {
     timing: TimingArgs,
     #[command(flatten)]
     input: InputArgs,
-    /// Let this callback or node use the CPU time that is left; repeatable
+    /// Let this callback or node use the CPU time that the chain does not need; repeatable
     #[arg(long, value_name = "NAME")]
     background: Vec<String>,
 }
@@ -50,12 +50,13 @@ struct StrategyArgs {
     /// Strategy by which the servers and slots of the chain are chosen
     #[arg(long, value_enum, default_value_t = StrategyName::Bands)]
     strategy: StrategyName,
-    /// Number of latency bands, or `auto` for as many as reduce the average noticeably. With 1, all
-    /// executions take equally long
+    /// Number of latency bands, or `auto` for as many as reduce the average noticeably. With one
+    /// band, all executions take equally long
     #[arg(long, value_name = "K", value_parser = bands)]
     bands: Option<Bands>,
-    /// Use as few bands as keep the average latency within this share above the unshaped one, e.g.
-    /// 6%. It also holds for later starts, and needs a model of several starts
+    /// Use the smallest number of bands with which shaping adds at most this share to the average
+    /// latency, e.g. 6%. The limit also holds for later starts of the application. It needs a model
+    /// of several starts
     #[arg(long, value_name = "SHARE", value_parser = share, conflicts_with_all = ["bands", "random"])]
     average: Option<f64>,
     /// Place the slots at random, not where the average is smallest
@@ -72,7 +73,8 @@ struct StrategyArgs {
 
 #[derive(clap::Args)]
 struct PlacementArgs {
-    /// CPU for all, or CALLBACK-OR-NODE=CPU; repeatable [default: the highest in the model]
+    /// CPU for all callbacks, or CALLBACK-OR-NODE=CPU for some; repeatable [default: the highest in
+    /// the model]
     #[arg(long, value_name = "[NAME=]N", value_parser = cpu)]
     cpu: Vec<Cpu>,
     /// CPU of the middleware's threads [default: a CPU in the model that has no server]
@@ -81,8 +83,8 @@ struct PlacementArgs {
     /// Real-time priority of the chain, 1 to 89 [default: 80, or below the plans of --beside]
     #[arg(long, value_name = "P")]
     priority: Option<u8>,
-    /// Make room for this plan, which is enforced at the same time for a chain with another first
-    /// callback and cycle; repeatable
+    /// Leave the times of this other plan free. Both plans are enforced at the same time, for
+    /// chains with different first callbacks and cycles; repeatable
     #[arg(long, value_name = "PLAN")]
     beside: Vec<PathBuf>,
 }
@@ -90,8 +92,9 @@ struct PlacementArgs {
 #[derive(clap::Args)]
 struct TimingArgs {
     /// Let at most this share of later executions miss the last slot, e.g. 1e-3. The slot is placed
-    /// at an upper limit of the distribution's tail, which needs a model of several starts. 0 leaves
-    /// no measured execution out [default: leave out the few that do not fit or are far slower]
+    /// at an upper limit of the distribution's tail, which needs a model of several starts. With 0,
+    /// the plan covers every measured execution [default: leave out the few executions that do not
+    /// fit or are far slower than the others]
     #[arg(long, value_name = "SHARE", value_parser = miss)]
     miss: Option<f64>,
     /// Buffer after the measured worst case. It gives no promise for later executions; use --miss
@@ -114,8 +117,8 @@ struct TimingArgs {
 
 #[derive(clap::Args)]
 struct InputArgs {
-    /// Let this input through once per cycle, for chains that begin with an event; @NODE is its
-    /// publisher
+    /// Let one message of this input through per cycle, for chains that begin with an event; NODE
+    /// is the input's publisher
     #[arg(long, value_name = "TOPIC[@NODE]")]
     throttle: Vec<String>,
     /// Length of the cycle, with --throttle [default: the input's typical period]

@@ -132,13 +132,10 @@ fn promises(plan: &Plan) -> Vec<String> {
     lines
 }
 
-/// Formats a share as a percentage with two digits after the point.
 fn exact(share: f64) -> String {
     format!("{} %", (share * 1e4).round() / 100.0)
 }
 
-/// Describes the executions that the plan leaves out: how often they occurred, why they are left
-/// out, and what the plan promises.
 fn left_out_of(left_out: &LeftOut, miss: Option<Miss>) -> String {
     let Slot(shortest, longest) = &left_out.latency_ms;
     let took = match (ms(*shortest), ms(*longest)) {

@@ -149,7 +149,8 @@ pub struct FileArgs {
 
 #[derive(clap::Args)]
 pub struct InsteadArgs {
-    /// Change nothing; print where each thread would go, which callbacks share it, and the risks
+    /// Change nothing; print where each thread would run, which callbacks share the thread, and the
+    /// risks
     #[arg(long, conflicts_with_all = ["command", "verify", "duration", "trace", "samples", "remap"])]
     pub dry_run: bool,
     /// Only print the arguments that remap the plan's topics
@@ -278,7 +279,7 @@ pub enum HoldChoice {
     Outside,
     /// A library that the application's processes load
     Inside,
-    /// Inside where that is possible, otherwise outside. onbeat prints which, and why
+    /// Inside if possible, otherwise outside. onbeat prints its choice and the reason
     Auto,
 }
 

@@ -140,8 +140,6 @@ fn settings(lines: &[Line], screen: &Screen, out: &mut io::Stdout) -> Result<(),
     Ok(())
 }
 
-/// Breaks a text between words. Further lines have the indentation of the first one plus two
-/// spaces.
 fn wrap(text: &str, width: usize) -> Vec<String> {
     let indent = " ".repeat(text.len() - text.trim_start().len());
     let mut lines = vec![indent.clone()];

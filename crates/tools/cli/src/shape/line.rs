@@ -8,8 +8,6 @@ pub fn ms(ns: u64) -> String {
     format!("{:.3}", ns as f64 / 1e6)
 }
 
-/// Returns the status line: the callbacks that are still missing, or the last execution and the
-/// figures so far.
 pub fn line(live: &Live) -> String {
     let Some(shaping) = live.shaping else {
         return match live.missing.len() {

@@ -1,5 +1,5 @@
-//! `onbeat why`: shows what single executions of a chain spent their time on, and what the late ones
-//! have in common.
+//! `onbeat why`: shows what single executions of a chain spent their time on, and what the late
+//! ones have in common.
 
 mod instant;
 mod lost;
@@ -70,8 +70,9 @@ pub struct Args {
     /// node, or at this topic
     #[arg(long, value_name = "NAME", conflicts_with = "callback")]
     to: Option<String>,
-    /// Explain the executions of this callback instead: its id, or the end of the id. Each one
-    /// counts from when its item was published, or its timer was due
+    /// Explain the executions of this callback instead: its id, or the end of the id. The latency
+    /// of an execution counts from the publication of its item, or from the time at which its timer
+    /// was due
     #[arg(long, value_name = "ID")]
     callback: Option<String>,
     /// Show this number of executions, the longest first [default: 5]
@@ -211,8 +212,6 @@ fn choice(args: &Args, at_ns: Option<u64>) -> Choice {
     }
 }
 
-/// Makes the model, and collects the data for explanations. Completes `options`, so that another
-/// pass follows the same chains.
 fn see(reader: &mut Reader, args: &Args, options: &mut SynthOptions) -> Result<Seen, CliError> {
     let ends = ends(args);
     let mut which = "model";

@@ -241,7 +241,8 @@ impl Shown<'_> {
     }
 }
 
-/// Returns a sentence about the causes that a recording with this mechanism cannot show.
+/// Returns a sentence about the causes that a recording cannot show if its scheduler events were
+/// recorded in this way.
 fn limits(scheduling: Scheduling) -> Option<&'static str> {
     match scheduling {
         Scheduling::Bpf => None,

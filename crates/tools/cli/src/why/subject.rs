@@ -18,7 +18,7 @@ pub enum Subject<'m> {
     Chain {
         chain: &'m Chain,
         title: String,
-        /// The number of chains from which the subject was chosen.
+        /// The number of chains. The explained chain is the one of them with the longest latency.
         of: usize,
     },
     Callback(&'m Callback),
@@ -53,7 +53,6 @@ pub struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// Finds the chain or callback that the user named. Returns `None` if the model has no chain.
     pub fn find<'m>(&self, model: &'m Model) -> Result<Option<Subject<'m>>, CliError> {
         if let Some(asked) = self.callback {
             return self
@@ -131,7 +130,6 @@ impl Asked<'_> {
         }
     }
 
-    /// Returns the callback with the id `asked`, or else the only one whose id ends with it.
     fn callback<'m>(&self, model: &'m Model, asked: &str) -> Result<&'m Callback, CliError> {
         let all = || model.callbacks.iter();
         if let Some(exact) = all().find(|c| c.id == asked) {
@@ -169,7 +167,6 @@ pub(super) fn list(names: &[String]) -> String {
     }
 }
 
-/// Returns the length of the longest part that two names have in common. Ignores case.
 pub(super) fn likeness(a: &str, b: &str) -> usize {
     let (a, b) = (a.to_lowercase(), b.to_lowercase());
     let (a, b) = (a.as_bytes(), b.as_bytes());

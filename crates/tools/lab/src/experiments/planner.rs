@@ -99,8 +99,8 @@ fn mean_ms(latencies_ns: &[u64]) -> f64 {
     latencies_ns.iter().sum::<u64>() as f64 / latencies_ns.len().max(1) as f64 / 1e6
 }
 
-/// Generates latencies in the thesis's range of 33.0 to 84.7 ms. The order statistics of n uniform
-/// numbers follow a Beta distribution.
+/// Generates three sets of latencies in the thesis's range of 33.0 to 84.7 ms. A latency is an
+/// order statistic of n uniform random numbers, which follows a Beta distribution.
 fn synthetic(rng: &mut Rng, count: usize) -> Vec<Case> {
     let mut unit = move || rng.below(1 << 53) as f64 / (1u64 << 53) as f64;
     let mut draw = |name, about, share: &mut dyn FnMut(&mut dyn FnMut() -> f64) -> f64| {
@@ -134,7 +134,6 @@ fn synthetic(rng: &mut Rng, count: usize) -> Vec<Case> {
     ]
 }
 
-/// Returns the latencies of the recorded demo's longest chain, rounded to a model's buckets.
 fn recorded(context: &Context) -> Result<Vec<u64>> {
     let trace = context.source("demos/recorded/parking")?;
     let path = context.dir().join("recorded.json");

@@ -35,8 +35,8 @@ pub struct Context {
     watch: RefCell<Watch>,
 }
 
-/// The observer of single runs. It judges each step separately, so that it finds a short disturbance
-/// in a long part.
+/// The observer of single runs. It judges each step separately, so that it finds a short
+/// disturbance in a long part.
 struct Watch {
     observer: Observer,
     why: Option<String>,
@@ -67,7 +67,8 @@ impl Context {
         }
     }
 
-    /// Ends the current step. Returns why a step since the last call was disturbed, or `None` if none was.
+    /// Ends the current step. Returns why a step since the last call was disturbed, or `None` if
+    /// none was.
     pub(super) fn take_why(&self) -> Option<String> {
         let mut watch = self.watch.borrow_mut();
         watch.next_step();
@@ -78,15 +79,16 @@ impl Context {
         (self.files, self.rounds.take())
     }
 
-    /// Creates the turns of a comparison: `rounds` rounds, each with one turn of every arm. Disturbed
-    /// rounds are set aside and repeated. [`Turns::finish`] returns the rounds that count.
+    /// Creates the turns of a comparison: `rounds` rounds, each with one turn of every arm.
+    /// Disturbed rounds are set aside and repeated. [`Turns::finish`] returns the rounds that
+    /// count.
     pub fn turns(&self, purpose: &str, arms: usize, rounds: usize) -> Turns {
         let order = schedule(arms, rounds, &mut self.rng(purpose));
         self.turns_in_order(purpose, order)
     }
 
-    /// Creates turns in the given order of `(round, arm)`, in which the turns of a round must follow one
-    /// another.
+    /// Creates turns in the given order of `(round, arm)`, in which the turns of a round must
+    /// follow one another.
     pub fn turns_in_order(&self, purpose: &str, order: Vec<(usize, usize)>) -> Turns {
         let limits = self.pick(Limits::FULL, Limits::QUICK);
         Turns::new(purpose.into(), order, limits, self.rounds.clone())
@@ -160,8 +162,8 @@ impl Context {
         Rng::for_purpose(self.options.seed, purpose)
     }
 
-    /// Prints the next step on standard error and limits its time to `limit_s`. A step that exceeds this
-    /// limit counts as hanging. Choose a generous limit, because the machine may be busy.
+    /// Prints the next step on standard error and limits its time to `limit_s`. A step that exceeds
+    /// this limit counts as hanging. Choose a generous limit, because the machine may be busy.
     pub fn step(&self, what: impl AsRef<str>, limit_s: u64) {
         eprintln!("-- {}", what.as_ref());
         self.watch.borrow_mut().next_step();

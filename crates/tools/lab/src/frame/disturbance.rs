@@ -15,14 +15,15 @@ use std::time::{Duration, Instant};
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Rule {
-    /// A turn is disturbed if the host took one CPU away for more than this share of the turn, and
-    /// for at least `LEAST_TICKS` ticks.
+    /// The limit for the time that the host took one CPU away, as a share of a turn (the
+    /// measurement of one arm in a round). A turn above the limit is disturbed if this time is at
+    /// least `LEAST_TICKS` ticks.
     pub stolen: f64,
-    /// A turn is disturbed if a thread at the highest real-time priority was without its CPU for
-    /// more than this share of the turn.
+    /// The limit for the time that a thread at the highest real-time priority was without its CPU,
+    /// as a share of a turn. A turn above the limit is disturbed.
     pub away: f64,
-    /// A turn is disturbed if programs outside of the experiment used more CPU time than this, as a number
-    /// of busy CPUs.
+    /// The limit for the CPU time of programs outside of the experiment, as a number of busy CPUs.
+    /// A turn above the limit is disturbed.
     pub foreign: f64,
 }
 
@@ -36,12 +37,12 @@ pub const RULE: Rule = Rule {
 /// steps, are judged together, because the kernel counts in ticks of some ms.
 const SHORTEST: Duration = Duration::from_millis(500);
 
-/// The smallest number of stolen ticks that disturbs a turn. The kernel counts stolen time in ticks, and a
-/// single tick can be a large share of a short turn.
+/// The smallest number of stolen ticks that disturbs a turn. The kernel counts stolen time in
+/// ticks, and a single tick can be a large share of a short turn.
 const LEAST_TICKS: u64 = 2;
 
-/// The disturbances that were observed during a time, for example a turn. Shares are of this time, from 0
-/// to 1.
+/// The disturbances that were observed during a time, for example a turn. Shares are of this time,
+/// from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Disturbance {
     pub seconds: f64,
@@ -55,16 +56,15 @@ pub struct Disturbance {
     pub floor_us: Option<f64>,
     /// The CPU time of other programs, as a number of CPUs that they kept busy.
     pub foreign: f64,
-    /// The time for which threads of the experiment waited for a CPU, summed over threads, as a multiple
-    /// of the observed time.
+    /// The time for which threads of the experiment waited for a CPU, summed over threads, as a
+    /// multiple of the observed time.
     pub queued: f64,
-    /// The share of the time in which some thread of the machine waited for a CPU. `None` if the kernel
-    /// does not count it.
+    /// The share of the time in which some thread of the machine waited for a CPU. `None` if the
+    /// kernel does not count it.
     pub pressure: Option<f64>,
 }
 
 impl Disturbance {
-    /// Returns why the rule calls this time disturbed, or `None` if it does not.
     pub fn why(&self, rule: &Rule) -> Option<String> {
         let percent = |share: f64| format!("{:.1} %", 100.0 * share);
         if self.stolen > rule.stolen && self.stolen_ticks >= LEAST_TICKS {
@@ -155,8 +155,8 @@ impl Counters {
 }
 
 /// Reports whether a process outside of the experiment's tree counts as another program. Kernel
-/// threads do not count, because they work for all programs. onbeat's guards do not count either: they
-/// leave the tree on purpose.
+/// threads do not count, because they work for all programs. onbeat's guards do not count either:
+/// they leave the tree on purpose.
 fn is_foreign(stat: &Stat) -> bool {
     const KERNEL: u32 = 2;
     stat.id != KERNEL && stat.parent != KERNEL && !stat.name.starts_with("onbeat")
@@ -194,7 +194,6 @@ impl Observer {
         }
     }
 
-    /// Reports whether the time since [`Observer::begin`] is long enough to be judged.
     pub fn is_due(&self) -> bool {
         self.begun.at.elapsed() >= SHORTEST
     }

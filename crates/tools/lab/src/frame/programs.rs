@@ -36,7 +36,7 @@ impl Context {
     }
 
     /// Runs a program that must succeed within `limit`. Returns the resources that it used. The
-    /// error holds the last line of the program's piped standard error.
+    /// error contains the last line of the program's piped standard error.
     pub fn succeed(&self, command: &mut Command, what: &str, limit: Duration) -> Result<Ended> {
         let mut child = self.spawn(command)?;
         let ended = child.wait(limit).map_err(|e| LabError::program(what, e))?;

@@ -75,8 +75,8 @@ impl Figure {
         self
     }
 
-    /// Sets the machine's own part of the figure, measured without the program. If this part alone misses
-    /// the target, the verdict is never *missed*.
+    /// Sets the machine's own part of the figure, measured without the program. If this part alone
+    /// misses the target, the verdict is never *missed*.
     pub fn floor(mut self, floor: impl Into<Option<f64>>) -> Self {
         self.evidence.floor = floor.into();
         self
@@ -129,7 +129,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Creates an empty table. `head` holds the heads of the columns, separated by `|`.
+    /// Creates an empty table. `head` contains the heads of the columns, separated by `|`.
     pub fn new(title: impl Into<String>, head: &str) -> Self {
         let head = head.split('|').map(|h| h.trim().to_string());
         Table {
@@ -233,8 +233,8 @@ impl Report {
         });
     }
 
-    /// Sets why the run of the figures from index `from` on was disturbed. Exact figures and figures that
-    /// come from rounds stay as they are.
+    /// Records in the figures from index `from` on why their run was disturbed. Does not change
+    /// exact figures and figures that come from rounds.
     pub fn disturbed_by(&mut self, from: usize, why: Option<String>) {
         for figure in self.figures.iter_mut().skip(from) {
             let evidence = &mut figure.evidence;

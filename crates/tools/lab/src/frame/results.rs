@@ -18,7 +18,7 @@ pub struct Results {
     pub run: RunFacts,
     pub machine: Machine,
     pub load: Load,
-    /// The rule that calls a round disturbed. It is fixed before the run.
+    /// The rule that decides whether a round was disturbed. It is fixed before the run.
     pub rule: Rule,
     pub disturbance: Disturbance,
     pub rounds: Vec<RoundsTaken>,
@@ -92,7 +92,6 @@ impl Results {
         out
     }
 
-    /// Returns the line about the effects that a quick run can find. It is empty for a full run.
     fn power(&self) -> String {
         if !self.run.quick {
             return String::new();

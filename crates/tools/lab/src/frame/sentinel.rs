@@ -14,8 +14,8 @@ const USUAL_DELAY_NS: u64 = 200_000;
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Lateness {
     pub longest_ns: u64,
-    /// The sum of all delays beyond [`USUAL_DELAY_NS`]: the time for which the thread did not get its
-    /// CPU.
+    /// The sum of all delays beyond [`USUAL_DELAY_NS`]: the time for which the thread did not get
+    /// its CPU.
     pub away_ns: u64,
 }
 
@@ -65,8 +65,8 @@ impl Sentinels {
         }
     }
 
-    /// Returns the delays of the threads since the last call, by CPU. Returns `None` if the threads have
-    /// no real-time priority.
+    /// Returns the delays of the threads since the last call, by CPU. Returns `None` if the threads
+    /// have no real-time priority.
     pub fn take(&self) -> Option<Vec<Lateness>> {
         let taken = self
             .seen
@@ -117,7 +117,8 @@ fn sleep_until(due_ns: u64) {
     };
 }
 
-/// Binds the calling thread to a CPU and gives it a real-time priority. Returns whether both worked.
+/// Binds the calling thread to a CPU and gives it a real-time priority. Returns whether both
+/// worked.
 fn become_urgent(cpu: usize) -> bool {
     let parameter = libc::sched_param {
         sched_priority: PRIORITY,

@@ -2,7 +2,8 @@
 //!
 //! A round holds one turn of each arm. If the machine disturbed one turn, the whole round is set
 //! aside, with the turns of all arms, and another round takes its place. The number of repetitions
-//! and their time are limited ([`Limits`]), so a busy machine cannot prolong an experiment for ever.
+//! and their time are limited ([`Limits`]), so a busy machine cannot prolong an experiment for
+//! ever.
 
 use super::disturbance::{Disturbance, Observer, RULE};
 use super::rng::Rng;
@@ -33,7 +34,7 @@ impl Limits {
 
 const DISTURBED_IN_A_ROW_MAX: usize = 3;
 
-/// Returns the order of measurements as `(round, arm)`. Every round holds every arm once. Every
+/// Returns the order of measurements as `(round, arm)`. In each round, each arm has one turn. Every
 /// second round reverses the previous one (A B, B A), so that a linear drift cancels. Each pair of
 /// rounds starts in random order, so that nothing periodic favours an arm.
 pub fn schedule(arms: usize, rounds: usize, rng: &mut Rng) -> Vec<(usize, usize)> {
@@ -69,8 +70,8 @@ pub struct SetAside {
 
 pub type RoundsLog = Rc<RefCell<Vec<RoundsTaken>>>;
 
-/// The plan of a comparison. It does not read a clock or observe the machine: callers pass times and
-/// disturbances.
+/// The plan of a comparison. It does not read a clock or observe the machine: callers pass times
+/// and disturbances.
 struct Plan {
     left: VecDeque<Vec<(usize, usize)>>,
     round: Vec<(usize, usize)>,
@@ -123,7 +124,6 @@ impl Plan {
         }
     }
 
-    /// Returns the next turn. `elapsed` is the time since the first turn.
     fn next(&mut self, elapsed: Duration, worst: &mut Disturbance) -> Option<(usize, usize)> {
         if self.ends_round() {
             self.end_round(elapsed, std::mem::take(worst));
@@ -184,8 +184,8 @@ impl Plan {
     }
 }
 
-/// Iterates over the turns of a comparison, and observes the machine during them. A turn lasts until
-/// the caller asks for the next one.
+/// Iterates over the turns of a comparison, and observes the machine during them. A turn lasts
+/// until the caller asks for the next one.
 pub struct Turns {
     what: String,
     plan: Plan,
@@ -280,7 +280,6 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Runs a plan of two arms, whose turns last a second each. Returns the turns in their order.
     fn run(
         plan: &mut Plan,
         is_disturbed: impl Fn(usize, (usize, usize)) -> bool,

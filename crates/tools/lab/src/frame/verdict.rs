@@ -1,8 +1,8 @@
 //! The verdict on a figure with a target: met, missed, or cannot be told here.
 //!
 //! A verdict comes from the 95 % confidence interval alone. If the whole interval lies on the good
-//! side of the target, the target is met. If it lies on the bad side, the target is missed. In every
-//! other case the run cannot tell, and the verdict says why.
+//! side of the target, the target is met. If it lies on the bad side, the target is missed. In
+//! every other case the run cannot tell, and the verdict says why.
 
 use super::digits::{number, range};
 use super::estimate::Spread;

@@ -7,8 +7,8 @@ use crate::frame::rng::Rng;
 use crate::frame::{Context, Estimate, Kept, Raw, Result, Turns};
 use crate::measure::stats::{bootstrap, mean, over_rounds, Sorted, RESAMPLES};
 
-/// Calls `measure` with the arm and the round of each turn, and collects the samples. Disturbed rounds are
-/// set aside.
+/// Calls `measure` with the arm and the round of each turn, and collects the samples. Disturbed
+/// rounds are set aside.
 pub fn interleave<E>(
     mut turns: Turns,
     names: &[&str],
@@ -39,7 +39,6 @@ impl ArmSamples {
         }
     }
 
-    /// Sets aside the rounds that do not count. All figures then leave them out.
     pub fn keep(&mut self, kept: Kept) {
         self.kept = Some(kept);
     }
@@ -79,8 +78,8 @@ impl ArmSamples {
         )
     }
 
-    /// Returns the numbers of the rounds in which both arms have samples, and which of them count, as
-    /// indices into these numbers.
+    /// Returns the numbers of the rounds in which both arms have samples. Also returns which of
+    /// these rounds count, as indices into the returned numbers.
     fn complete(&self, a: usize, b: usize) -> (Vec<usize>, Kept) {
         let complete: Vec<usize> = (0..self.rounds.len())
             .filter(|&r| !self.rounds[r][a].is_empty() && !self.rounds[r][b].is_empty())
@@ -117,8 +116,8 @@ impl ArmSamples {
         self.compare(a, b, q, rng, |va, vb| if va == 0.0 { 0.0 } else { vb / va })
     }
 
-    /// Estimates the figure that `figure` computes from the quantiles `q` of two arms. Each quantile is over
-    /// the samples of all rounds together.
+    /// Estimates the figure that `figure` computes from the quantiles `q` of two arms. Each
+    /// quantile is over the samples of all rounds together.
     pub fn compare(
         &self,
         a: usize,

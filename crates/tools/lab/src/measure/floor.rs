@@ -68,8 +68,8 @@ impl Floor {
     }
 }
 
-/// cyclictest running beside an arm, with one thread per CPU at priority 99 that wakes up every 2
-/// ms.
+/// A run of cyclictest beside an arm. It has one thread per CPU at priority 99, which wakes up
+/// every 2 ms.
 pub struct Cyclictest {
     child: Guarded,
     out: PathBuf,

@@ -15,7 +15,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 pub const INTERFACE: &str = "link0";
-/// The number of bytes that the limited link may send at once: 0.13 ms at 1 Gbit/s.
+/// The number of bytes that the limited link may send at once before its rate applies. They take
+/// 0.13 ms at 1 Gbit/s.
 const BURST: u32 = 16 << 10;
 const UP_WITHIN: Duration = Duration::from_secs(10);
 

@@ -11,7 +11,8 @@ const CHAINS: u64 = 10;
 const PERIOD_NS: u64 = 100_000_000;
 const START_NS: u64 = 1_000_000_000_000;
 
-/// The first handle of each kind in a process. The handles of a node's inputs follow it.
+/// The handle of a process's node. The constants below are the first handles of other kinds of
+/// objects.
 const NODE: u64 = 0x1000;
 const PUBLISHER: u64 = 0x2000;
 const TIMER: u64 = 0x3000;

@@ -39,7 +39,7 @@ impl PerfEvents {
     }
 
     /// Switches all events, and the events inherited from them, on or off. Also switches on an
-    /// event that the process keeps off until it is inherited.
+    /// event that the process has switched off until a child inherits it.
     pub fn switch(&self, on: bool) -> Result<()> {
         let request = match on {
             true => PERF_EVENT_IOC_ENABLE,

@@ -23,8 +23,6 @@ pub struct Recorded {
 }
 
 impl Recorder {
-    /// Starts to record running processes into `dir`, replacing an existing recording. Returns when
-    /// the probes are attached.
     pub fn attach(context: &Context, dir: &Path, pids: &[u32], arguments: &[&str]) -> Result<Self> {
         let _ = std::fs::remove_dir_all(dir);
         let mut command = Command::new(context.onbeat());

@@ -130,9 +130,10 @@ pub fn median(values: &[f64]) -> f64 {
 }
 
 /// Returns a figure over whole rounds with its 95 % confidence interval. Resamples whole rounds,
-/// because samples within a round depend on each other. Rounds that were set aside do not count, but
-/// the estimate also has the figure over all rounds. If fewer than [`DECIDING_ROUNDS`] rounds count,
-/// the value comes from all rounds and decides nothing. An equal `rng` gives an equal result.
+/// because samples within a round depend on each other. Rounds that were set aside do not count,
+/// but the estimate also has the figure over all rounds. If fewer than [`DECIDING_ROUNDS`] rounds
+/// count, the value comes from all rounds and decides nothing. An equal `rng` gives an equal
+/// result.
 pub fn bootstrap(
     rounds: impl Into<Kept>,
     resamples: usize,
@@ -188,12 +189,12 @@ fn interval(
     )
 }
 
-/// Returns the factor by which an interval over few rounds must be wider than that of the resamples. It
-/// is the product of two ratios: Student's quantile to the normal one, and the deviation of a sample to
-/// that of its resamples.
+/// Returns the factor by which an interval over few rounds must be wider than that of the
+/// resamples. It is the product of two ratios: Student's quantile to the normal one, and the
+/// deviation of a sample to that of its resamples.
 ///
-/// Student's quantile is that of a 97 % interval. With that of a 95 % interval, the medians of equal
-/// arms differed in 5 to 7 % of simulated runs.
+/// Student's quantile is that of a 97 % interval. With that of a 95 % interval, the medians of
+/// equal arms differed in 5 to 7 % of simulated runs.
 fn widening(rounds: usize) -> f64 {
     if rounds < 2 {
         return 1.0;
@@ -215,8 +216,8 @@ pub fn over_rounds(
     })
 }
 
-/// Estimates a figure from independent values of one run, such as one for each cell. All values count,
-/// so the figure decides nothing if the run was disturbed.
+/// Estimates a figure from independent values of one run, such as one for each cell. All values
+/// count, so the figure decides nothing if the run was disturbed.
 pub fn resampled(values: &[f64], rng: &mut Rng, figure: impl Fn(&[f64]) -> f64) -> Estimate {
     let estimate = over_rounds(&Kept::from(values.len()), values, rng, figure);
     Estimate {

@@ -168,8 +168,8 @@ fn quantile(u: f64, low: f64, high: f64, shape: f64) -> f64 {
     low * (-(-u * tail).ln_1p() / shape).exp()
 }
 
-/// Returns `n` ascending values with exactly this minimum and maximum. Their sum deviates by at
-/// most half a nanosecond.
+/// Returns `n` ascending values with exactly this minimum and maximum. Their sum differs from `n`
+/// times the mean by at most half a nanosecond.
 fn values(spread: Spread, n: usize) -> Result<Vec<u64>> {
     let Spread { min, mean, max } = spread;
     let total = (mean * n as f64).round() as i64;

@@ -197,8 +197,6 @@ impl Peers {
         self.roudi.as_ref().map(|r| r.child.pid())
     }
 
-    /// Returns the command that starts a program, with its environment. The program runs under
-    /// SCHED_FIFO where that is allowed.
     pub fn command(&self, program: Program, shares_memory: bool) -> Result<Command> {
         let mut command = self.normal_command(program, shares_memory)?;
         if self.real_time {

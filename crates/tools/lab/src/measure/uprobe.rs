@@ -26,8 +26,9 @@ pub(super) fn owned(result: libc::c_long, action: &str) -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(result as i32) })
 }
 
-/// Keeps the kernel's accounting of BPF run time on until this value is dropped. The kernel stops
-/// accounting when the last of these descriptors is closed, so nothing must be restored.
+/// Makes the kernel measure the run time of BPF programs until this value is dropped. The kernel
+/// stops when the last descriptor of this kind is closed, so the previous setting comes back by
+/// itself.
 #[derive(Debug)]
 pub struct RunStats(#[allow(dead_code)] OwnedFd);
 
@@ -127,8 +128,8 @@ pub struct Uprobe {
 }
 
 impl Uprobe {
-    /// Attaches a program that returns at once to the instruction at `file_offset`. With
-    /// `at_return`, the program runs when the function returns (uretprobe).
+    /// Attaches a BPF program to the instruction at `file_offset`. The program does nothing. With
+    /// `at_return`, it runs when the function returns (uretprobe).
     pub fn attach(file: &Path, file_offset: u64, at_return: bool) -> Result<Self> {
         let program = load_empty_program()?;
         let what = format!(

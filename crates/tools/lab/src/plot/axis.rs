@@ -90,7 +90,8 @@ pub(super) fn percentile_axis(count: f64) -> Ticks {
 }
 
 /// Returns an axis with ticks at round numbers: 1, 2 and 5, times powers of ten. A logarithmic axis
-/// has all of these ticks, and its `range` holds exponents. A linear axis has about eight ticks.
+/// has all of these ticks, and its `range` contains exponents of ten. A linear axis has about eight
+/// ticks.
 pub(super) fn number_axis(range: Range<f64>, log: bool) -> Ticks {
     let steps = [1.0, 2.0, 5.0];
     let ticks: Vec<f64> = if log {

@@ -62,7 +62,6 @@ macro_rules! legend {
     };
 }
 
-/// Draws the grid with the fonts of all plots. The arguments set more properties by name.
 macro_rules! mesh {
     ($chart:expr $(, $set:ident($($value:expr)?))*) => {
         $chart

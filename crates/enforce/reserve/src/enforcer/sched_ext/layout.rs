@@ -97,8 +97,8 @@ pub(super) fn order(servers: &[u32]) -> Vec<u8> {
     bytes
 }
 
-/// Encodes `struct rounds`, and `struct cpu` at the beginning of the first round. Rounds are
-/// counted from 1.
+/// Returns the first bytes of the BPF programs' structs `rounds` and `cpu`. The first round has the
+/// number 1 and begins at `base_ns`.
 pub(super) fn begin(base_ns: u64) -> ([u8; 80], [u8; 56]) {
     let (mut rounds, mut cpu) = ([0; 80], [0; 56]);
     rounds[8..16].copy_from_slice(&1u64.to_ne_bytes());

@@ -55,7 +55,6 @@ pub fn find_sched_ext() -> Result<(), SchedExtError> {
 }
 
 impl Programs {
-    /// Loads the BPF programs. They do not schedule threads yet.
     pub(super) fn load() -> Result<Programs, SchedExtError> {
         find_sched_ext()?;
         // The error contains libbpf's messages too, except for the kernel's long reasons.
@@ -127,7 +126,6 @@ impl Programs {
         Ok(())
     }
 
-    /// Registers the programs as the machine's sched_ext scheduler and starts a timer on each CPU.
     pub(super) fn attach(&mut self, cpus: &[u16]) -> Result<(), SchedExtError> {
         let mut maps = self.object.maps_mut();
         let ops = maps.find(|m| m.name() == OsStr::new("onbeat_slots"));

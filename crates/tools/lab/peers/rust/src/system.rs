@@ -41,7 +41,7 @@ pub fn sleep_until(ns: i64) {
     {}
 }
 
-/// Keeps this thread on one CPU. Has no effect if no such CPU exists.
+/// Binds this thread to one CPU. Has no effect if no such CPU exists.
 pub fn pin(cpu: usize) {
     // SAFETY: an all-zero set is valid, the number is within it, and it lives throughout the call.
     unsafe {

@@ -287,7 +287,6 @@ fn take<P: Peer>(
     (samples, began)
 }
 
-/// Sends and receives each message in turn, on one thread.
 fn alternate<P: Peer>(peer: &P, writer: &mut P::Writer, reader: &mut P::Reader, run: &Run) {
     let mut samples = room(run.count);
     let began = pace(run, protocol::await_start(), |sample| {

@@ -51,7 +51,6 @@ fn save(path: &Path, model: &Model) -> std::io::Result<()> {
     out.flush()
 }
 
-/// Makes a model from the recorded events with other times, in the same order.
 fn model(run: Run, events: &[Event], rng: &mut Rng) -> Model {
     let pace = Pace::draw(events, rng);
     let mut synth = Synth::new(SynthOptions::new(run));

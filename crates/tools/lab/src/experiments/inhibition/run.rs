@@ -44,7 +44,8 @@ pub struct Bench<'a> {
 pub struct Run {
     pub measures: Measures,
     pub packets: i64,
-    /// The threads, each with its process, its name, and its account while the inhibitor ran.
+    /// The threads, each with its process, its name, and the times that it ran and waited for a CPU
+    /// while the inhibitor ran.
     pub threads: Vec<(&'static str, String, Account)>,
     /// For each process and lock holder: how often the main thread was seen waiting for a lock of
     /// that holder.

@@ -26,7 +26,7 @@ const SIZES: [usize; 8] = [
     1 << 20,
     4 << 20,
 ];
-/// The ROS 2 node with the installed middleware, and two DDS through their own interfaces. The
+/// The ROS 2 node with the installed middleware, and two DDS implementations without ROS 2. The
 /// Python wheels contain no other middleware.
 const ARMS: [Arm; 3] = [ROS2, CYCLONE, FAST];
 

@@ -75,10 +75,11 @@ pub const FABRIC: Arm = Arm {
 };
 pub const OURS: Arm = arm("ours", "ours", 5);
 /// The arm with all streams of a process on one connection, the most urgent chunk first. The
-/// socket's buffer holds one window. Only `connections` compares this arm, with [`OURS`].
+/// socket's buffer holds one window. Only the part `connections` of the experiment compares this
+/// arm, with [`OURS`].
 pub const MULTIPLEXED: Arm = arm("one for all classes", "multiplexed", 8);
-/// The arm with a channel of onbeat-flow, which has several consumers on the other host. Only
-/// `consumers` measures this arm.
+/// The arm with a channel of onbeat-flow, which has several consumers on the other host. Only the
+/// part `consumers` of the experiment measures this arm.
 pub const CHANNELS: Arm = arm("channel", "channels", 5);
 pub const ALL: [Arm; 9] = [
     TCP, PRIO, FABRIC, INTERFACE, SEALED, OURS, ZENOH, CYCLONE, FAST,

@@ -1,8 +1,8 @@
 //! Compares the computed bound of each stream on a port with its longest measured latency, on the
 //! machine as it is and beside a load of all CPUs. If a message is later than its bound, something
-//! must have broken the bound's assumptions by at least as much: stalls in the records of its links,
-//! or a sender that woke up later than the assumed jitter. For such a sender, the bound is computed
-//! again with the largest jitter that was measured around the message.
+//! must have broken the bound's assumptions by at least as much: stalls in the records of its
+//! links, or a sender that woke up later than the assumed jitter. For such a sender, the bound is
+//! computed again with the largest jitter that was measured around the message.
 
 use super::arms::{OURS, RATE};
 use super::cell::{Outcome, Plan, Sample, Stream, Testbed};
@@ -27,7 +27,7 @@ const MTU: usize = 1500;
 /// the time for its bytes.
 const WAY_NS: u64 = 100_000;
 const ARMS: [&str; 2] = ["the machine as it is", "beside a load of all CPUs"];
-/// The precision of the recorded end and length of a stall, in ns.
+/// The precision, in ns, of the end and the length that a link records for a stall.
 const RECORD_NS: i64 = 10_000;
 const MOST_SHOWN: usize = 12;
 
@@ -37,14 +37,13 @@ struct Run {
     outcome: Outcome,
 }
 
-/// A message whose latency was above its bound, and the stalls that may explain this.
 struct Late {
     arm: usize,
     stream: usize,
     latency_ns: i64,
     beyond_ns: i64,
-    /// The time for which at least one step stalled while the message was on its way. `steps` has
-    /// the longest stall of each step.
+    /// The time for which at least one of the links' steps stalled (took longer than usual) while
+    /// the message was on its way. `steps` has the longest stall of each step.
     stalled_ns: i64,
     steps: Vec<(Step, u64)>,
     is_explained: bool,
@@ -100,8 +99,8 @@ fn stream((priority, bytes, period_ns): (u8, usize, u64), last_ns: u64) -> Strea
     }
 }
 
-/// Returns how late a sender wakes up for its next message, according to the bound's assumption on
-/// CPUs.
+/// Returns the largest time in ns by which a sender wakes up late for its next message, if the CPUs
+/// behave as the bound assumes.
 fn usual_jitter_ns() -> u64 {
     Cpu::default().wake_ns + Cpu::default().stall_ns
 }
@@ -160,8 +159,8 @@ fn explain(run: &Run, sample: &Sample, bounds: &[Bound]) -> Result<Late> {
     })
 }
 
-/// Returns for how long at least one step stalled within a window, and the longest stall of each
-/// step.
+/// Returns for how long at least one of the links' steps stalled (took longer than usual) within a
+/// window, and the longest stall of each step.
 fn stalled<'s>(
     stalls: impl Iterator<Item = &'s Stall>,
     (from, to): (i64, i64),

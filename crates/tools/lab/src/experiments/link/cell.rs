@@ -98,7 +98,8 @@ pub struct Outcome {
     pub cpu: f64,
     pub sent_bytes: u64,
     pub packets: Vec<Packet>,
-    /// The stalls that the links recorded. `None` if records are missing.
+    /// The stalls that the links recorded: steps that took longer than usual. `None` if records are
+    /// missing.
     pub stalls: Option<Vec<Stall>>,
 }
 

@@ -56,8 +56,9 @@ pub fn times_at(orders: &[Vec<WireMessage>], first: usize, stream: u32) -> Vec<u
 }
 
 /// Returns, for each message of `stream` in `pushes`, the bytes of other streams that left before
-/// its first packet. The bytes count from when the sender had the complete message. `pushes` holds
-/// ascending message numbers, each with this time. Messages without a captured packet are left out.
+/// its first packet. The bytes count from when the sender had the complete message. `pushes`
+/// contains ascending message numbers, each with this time. Messages without a captured packet are
+/// left out.
 pub fn bytes_ahead(packets: &[Packet], stream: u32, pushes: &[(u64, i64)]) -> Vec<u64> {
     let mut first = BTreeMap::new();
     // Bytes of other streams before each packet.

@@ -28,7 +28,6 @@ const ARMS: [Arm; 5] = [
     arms::OURS,
 ];
 
-/// The times that each input of the network took, in ms, in the order of the run.
 struct Times {
     computing: Vec<f64>,
     communication: Vec<f64>,

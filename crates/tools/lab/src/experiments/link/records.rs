@@ -10,8 +10,8 @@ use std::time::Duration;
 
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// The stalls that were read from one end of a link, and the number of stalls that this end
-/// counted.
+/// The stalls (steps that took longer than usual) that were read from one end of a link, and the
+/// number of stalls that this end counted.
 #[derive(Default)]
 struct End {
     count: u64,
@@ -21,7 +21,6 @@ struct End {
 
 type Ends = BTreeMap<(u32, String), End>;
 
-/// A thread that repeatedly reads the records of the links of some programs.
 pub struct Records {
     stop: Sender<()>,
     thread: JoinHandle<Ends>,

@@ -9,7 +9,6 @@ use crate::measure::stats::{over_blocks, Sorted};
 use crate::plot::percentiles;
 const URGENT_BYTES: usize = 1 << 10;
 const URGENT_PERIOD_NS: u64 = 1_500_000;
-/// The size in bytes of the messages that another process sends without pause.
 const LARGE_BYTES: usize = 4 << 20;
 
 pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) -> Result<()> {

@@ -120,7 +120,7 @@ fn run(context: &Context, trace: &Path, ends: &[&str]) -> Result<(Ended, u64, Mo
 }
 
 /// Returns the largest deviation of a count, mean, median or extreme from the truth, as a share of
-/// the truth. A missing pair counts as 100 %.
+/// the truth. A pair of source and sink that is missing in the model counts as 100 %.
 fn off(model: &Model, truth: &DenseTruth, layers: usize) -> f64 {
     let is = |id: &str, node: &str| id.starts_with(&format!("/{node}:"));
     let mut worst: f64 = 0.0;

@@ -187,7 +187,8 @@ struct Ros1 {
 }
 
 impl Programs {
-    /// Finds the programs of all arms. Starts a ROS 1 master on `seat` if ROS 1 is installed.
+    /// Finds the programs of all arms. Starts a ROS 1 master on the core of `seat` if ROS 1 is
+    /// installed.
     pub fn find(context: &Context, work: &Path, seat: &Seat) -> Programs {
         let ros2_env = check_built(&build_path("ros2/queues-ros2"), "ros2")
             .and_then(|()| context.ros_env("kilted").map_err(|e| e.to_string()));

@@ -23,7 +23,7 @@ pub struct Setting {
     pub scenario: &'static str,
     pub kind: Kind,
     pub arrivals: Vec<Arrivals>,
-    /// The prefix of the files with the arrivals. The stream's number and `.csv` follow.
+    /// The prefix of the files with the arrivals. The number of the stream and `.csv` follow.
     pub files: PathBuf,
 }
 

@@ -27,8 +27,8 @@ use std::path::Path;
 
 pub const COUNTS: [usize; 5] = [1, 2, 4, 8, 10];
 
-/// The factor by which processing takes longer in the bottleneck scenario. Ten radar streams then need
-/// 72 % of a core, and the consumer of a single stream is overloaded during bursts.
+/// The factor by which processing takes longer in the bottleneck scenario. Ten radar streams then
+/// need 72 % of a core, and the consumer of a single stream is overloaded during bursts.
 pub const SLOWED: u64 = 15;
 
 /// The arms that run in every round, because figures compare them. Other arms run in the first

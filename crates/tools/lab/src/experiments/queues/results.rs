@@ -96,8 +96,8 @@ impl QueueResults {
         (!values.is_empty()).then(|| median(&values))
     }
 
-    /// Estimates the median of a figure over the rounds that count. Returns `None` if the arm was not
-    /// measured.
+    /// Estimates the median of a figure over the rounds that count. Returns `None` if the arm was
+    /// not measured.
     pub(super) fn estimate(&self, arm: &str, setting: usize, kpi: &Kpi) -> Option<Estimate> {
         let rows: Vec<&Row> = self.of(arm, setting).collect();
         let values: Vec<f64> = rows.iter().map(|r| (kpi.of)(&r.measured)).collect();

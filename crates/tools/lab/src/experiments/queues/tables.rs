@@ -143,7 +143,8 @@ fn paper_row<'a>(paper: &'a Paper, kpi: &Kpi) -> Option<&'a [f64; 5]> {
     names.iter().position(|n| *n == kpi.name).map(|i| &paper[i])
 }
 
-/// The numbers of streams for which the results have figures. The tables show all numbers of streams.
+/// The numbers of streams for which the results have figures. The tables show all numbers of
+/// streams.
 const ENDS: [usize; 2] = [1, 10];
 
 fn baseline(report: &mut Report, results: &QueueResults, kind: &str) {
@@ -428,7 +429,6 @@ fn notes(report: &mut Report, results: &QueueResults) {
     }
 }
 
-/// The arms of one plot. A reader can distinguish at most six lines.
 const CONCEPTS: [&str; 6] = [
     "drop",
     "credit",

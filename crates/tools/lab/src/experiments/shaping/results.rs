@@ -15,8 +15,8 @@ pub(super) struct ArmResults {
     pub latency_ms: Vec<f64>,
     /// The times in ms until the output was ready, one for each latency in `latency_ms`.
     pub ready_ms: Vec<f64>,
-    /// The number of the band, from 1, for each latency in `latency_ms`. `None` stands for an output
-    /// outside of all bands.
+    /// The number of the band, from 1, for each latency in `latency_ms`. `None` stands for an
+    /// output outside of all bands.
     pub band: Vec<Option<u32>>,
     /// The latencies in ms of outputs that missed their last slot and were not discarded.
     pub late_ms: Vec<f64>,
@@ -67,8 +67,8 @@ impl ArmResults {
         Figure::estimated(format!("{name}.jitter"), jitter, "ms")
     }
 
-    /// Returns the jitter, average and worst case in ms that the same executions had until their
-    /// outputs were ready.
+    /// Returns the jitter, average and worst case, in ms, of the times until the outputs were
+    /// ready. These would be the latencies of the same executions without shaping.
     pub fn unshaped_ms(&self) -> (f64, f64, f64) {
         let sorted = Sorted::new(self.ready_ms.iter().copied());
         let jitter = (sorted.quantile(0.995) - sorted.quantile(0.005)) / 2.0;

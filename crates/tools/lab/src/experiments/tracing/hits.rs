@@ -166,7 +166,7 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<Costs> {
 }
 
 /// Returns three arms for each form of instruction: without a probe, with a probe on the
-/// instruction, and with a probe where placement puts it.
+/// instruction, and with a probe at the place that onbeat chooses.
 fn form_spots(program: &Path, fast_nop: bool) -> Result<Vec<Spot>> {
     let symbols = Symbols::read(program, true, |name| {
         name.starts_with("form_") || name.starts_with("hit_")
@@ -206,8 +206,8 @@ struct FormCost {
     form: &'static str,
     title: &'static str,
     here: Estimate,
-    /// The cost of a hit with the probe where placement puts it. `None` if placement does not move
-    /// it.
+    /// The cost of a hit with the probe at the place that onbeat chooses. `None` for a form that
+    /// onbeat leaves where it is.
     placed: Option<Estimate>,
 }
 
@@ -233,7 +233,7 @@ fn costs_of_forms(context: &Context, samples: &ArmSamples) -> Vec<FormCost> {
 fn table_of_forms(report: &mut Report, forms: &[FormCost], rounds: u64) {
     let mut table = Table::new(
         "Cost of one probe hit, us (median over rounds, minus the call without a probe)",
-        "instruction | probe on it | 95 % interval | after placement",
+        "instruction | probe on it | 95 % interval | probe where onbeat places it",
     );
     for f in forms {
         let figure = |name: String, e: Estimate| Figure::estimated(name, e, "us").samples(rounds);
@@ -264,7 +264,7 @@ fn plot_forms(context: &mut Context, forms: &[FormCost]) -> Result<()> {
         &categories,
         &[
             ("probe on this instruction".into(), there),
-            ("after placement".into(), placed.collect()),
+            ("probe where onbeat places it".into(), placed.collect()),
         ],
         None,
     )?;
@@ -351,7 +351,7 @@ fn function_table(
 ) {
     let mut table = Table::new(
         format!("Cost of one hit in ROS 2 {distribution}'s libtracetools, us"),
-        "function | at the entry | after placement | offset | kind of placement",
+        "function | probe at the entry | where onbeat places it | offset | kind of placement",
     );
     let mut rng = context.rng("interval");
     let (mut entries, mut placements) = (vec![], vec![]);
@@ -385,8 +385,8 @@ fn function_table(
     );
 }
 
-/// Counts the probes of a distribution's libraries that the kernel must single-step. The first count is for
-/// probes at function entries, the second for the places that onbeat chooses.
+/// Counts the probes of a distribution's libraries that the kernel must single-step. The first
+/// count is for probes at function entries, the second for the places that onbeat chooses.
 fn table_of_placements(
     context: &Context,
     report: &mut Report,

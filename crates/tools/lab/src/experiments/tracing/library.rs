@@ -17,8 +17,8 @@ const SOURCE: &str = include_str!("../../../native/events.c");
 const ARMS: [&str; 3] = ["alone", "preload", "lttng"];
 const PRELOAD: usize = 1;
 const LTTNG: usize = 2;
-/// The number of bursts in a run. In a burst, many events follow one another. Each single event
-/// follows a sleep.
+/// The number of bursts in a run. A sleep comes before each burst. A burst has many events that
+/// follow one another without a pause, or a single event.
 const BURSTS: u64 = 1000;
 const WARM: (&str, u64) = ("library", 100);
 const APART: (&str, u64) = ("library.apart", 1);

@@ -31,8 +31,8 @@ wait $syn; b=$?
 struct Watched {
     programs: Vec<ProgramStats>,
     names: BTreeMap<u32, String>,
-    /// The recorder's use of a core in %: one value for each step, from five seconds after its start to
-    /// its end. The CPU time comes from the kernel's account of the process.
+    /// The recorder's use of a core in %: one value for each step, from five seconds after its
+    /// start to its end. The CPU time comes from the kernel's account of the process.
     steady: Vec<f64>,
 }
 

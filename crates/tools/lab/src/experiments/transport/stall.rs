@@ -1,5 +1,5 @@
-//! Measures a producer that waits for a slow consumer: how soon it continues when it may, and the cost
-//! of waiting.
+//! Measures a producer that waits for a slow consumer: how soon it continues when it may, and the
+//! cost of waiting.
 
 use super::session::{Place, Session, StallResults};
 use crate::frame::report::{number, Figure, Report, Table};

@@ -30,7 +30,8 @@ pub struct Thread {
 #[derive(Debug, Clone, Default)]
 pub struct Course {
     pub threads: BTreeMap<(u32, u32), Thread>,
-    /// The times in ns at which a new thread got the core, each with the id of this thread.
+    /// The times (CLOCK_MONOTONIC, in ns) at which a new thread got the core, each with the id of
+    /// this thread.
     on_core: Vec<(u64, u32)>,
 }
 

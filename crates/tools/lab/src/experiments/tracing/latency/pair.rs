@@ -26,8 +26,6 @@ pub enum Tracer<'w> {
     Lttng(&'w Lttng),
 }
 
-/// Measures the latencies between a pair of nodes for one segment of time. Returns the samples, and
-/// the begin and end of the segment in ns.
 pub fn measure(
     context: &Context,
     nodes: &Nodes<'_>,

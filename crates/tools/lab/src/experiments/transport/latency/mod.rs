@@ -17,7 +17,6 @@ use crate::plot::{curves, percentiles, Curve};
 
 const SIZES: [usize; 6] = [64, 1024, 16_384, 262_144, 1 << 20, 4 << 20];
 
-/// The message sizes whose percentiles are printed. The files with raw samples have all sizes.
 const DETAILED: [usize; 4] = [64, 16_384, 1 << 20, 4 << 20];
 
 const RATE_HZ: f64 = 500.0;

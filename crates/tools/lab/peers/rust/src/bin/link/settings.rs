@@ -3,7 +3,7 @@
 use onbeat_peers::protocol::Words;
 use std::net::SocketAddr;
 
-/// A stream of messages: `PRIORITY,BYTES,PERIOD_NS,COUNT,OFFSET_NS`.
+/// A stream of messages. On the command line it is `PRIORITY,BYTES,PERIOD_NS,COUNT,OFFSET_NS`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stream {
     pub id: u32,

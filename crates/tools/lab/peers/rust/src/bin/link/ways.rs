@@ -20,7 +20,6 @@ pub trait Send: std::marker::Send {
 }
 
 pub trait Receive: std::marker::Send {
-    /// Receives a message and passes it to `take`. Returns `false` if the sender has gone.
     fn receive(&mut self, take: &mut dyn FnMut(&[u8])) -> bool;
 }
 
@@ -63,8 +62,8 @@ impl Send for LinkOut {
     }
 }
 
-/// A receiving end. It keeps its sending half open, which shows the peer that this end still
-/// receives.
+/// The receiving end of a TCP connection. It never closes its own direction of the connection,
+/// which shows the peer that this end still receives.
 struct LinkIn {
     incoming: Box<dyn Incoming>,
     _outgoing: Box<dyn Outgoing>,

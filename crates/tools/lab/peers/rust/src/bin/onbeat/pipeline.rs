@@ -20,7 +20,6 @@ use std::sync::Arc;
 
 const NODES: usize = 50;
 
-/// Returns the nodes from which a node takes its inputs. The first input triggers the node.
 fn sources(node: usize) -> Vec<usize> {
     match node {
         0 => vec![],

@@ -12,7 +12,8 @@ const STARTS_PER_WINDOW: usize = 32;
 
 const STARTS_AFTER_RESTART: usize = 12;
 
-/// Starts form a grid only if they spread over at most a cycle divided by this number.
+/// The divisor of the largest spread of starts of the first callback. The starts form a grid of
+/// cycles only if they spread over at most a cycle divided by this number.
 const JUMP_PART: i64 = 8;
 
 /// With several inputs, a cycle begins a margin after its last input, so that a late input still
@@ -215,10 +216,10 @@ fn cycle(period_ns: u64, origin_ns: u64) -> Cycle {
     Cycle::new(period_ns.max(1), origin_ns).expect("1 at least")
 }
 
-/// Returns the start of a cycle, after the last input before the longest gap without inputs. `come`
-/// contains the positions of the inputs in a cycle. `now` is the present start. If `now` lies in
-/// another gap that is nearly as long, the start stays in that gap. This keeps the origin from
-/// jumping between the two gaps.
+/// Returns the start of a cycle. It lies after the last input before the longest gap without
+/// inputs. `come` contains the positions of the inputs within a cycle, and `now` the present start
+/// of a cycle, both in ns. If `now` lies in another gap that is nearly as long, the start stays in
+/// that gap. Otherwise the origin could jump between the two gaps.
 pub(super) fn behind_last(period_ns: u64, mut come: Vec<u64>, now: Option<u64>) -> Option<u64> {
     come.sort_unstable();
     let wait = |i: usize| match come.get(i + 1) {
@@ -255,8 +256,8 @@ impl PhaseHistory {
         &self.phase
     }
 
-    /// Records a start of the first callback. Returns the new origin if it has moved. `since` holds
-    /// the time from which the new origin applies, and the present time.
+    /// Records a start of the first callback. Returns the new origin if it has moved. `since`
+    /// contains two times: the time from which the new origin applies, and the present time.
     pub fn started(&mut self, start_ns: u64, since: (u64, u64)) -> Option<u64> {
         if !self.phase.started(start_ns) {
             return None;
@@ -271,8 +272,8 @@ impl PhaseHistory {
         self.phase.anew();
     }
 
-    /// Moves the origin to `origin_ns`. `since` contains the time from which the new origin
-    /// applies, and the present time.
+    /// Moves the origin to `origin_ns`. `since` contains two times: the time from which the new
+    /// origin applies, and the present time.
     pub fn move_to(&mut self, origin_ns: u64, since: (u64, u64)) {
         self.phase.cycle = cycle(self.phase.cycle.period_ns(), origin_ns);
         self.note(origin_ns, since);

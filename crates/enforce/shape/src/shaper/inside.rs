@@ -104,7 +104,7 @@ const LIBRARY: &str = "libonbeat_hold.so";
 const PREFIX: &str = "onbeat-hold-";
 
 impl Inside {
-    /// Sends the table of lineage to the processes that have asked for it.
+    /// Sends the recorder's table of lineage to the application's processes that have asked for it.
     pub(super) fn give_lineage(&mut self, table: Option<BorrowedFd<'_>>) {
         self.lineage.poll(table);
     }
@@ -208,13 +208,13 @@ fn pipe(path: &Path, user: Option<(u32, u32)>) -> io::Result<OwnedFd> {
     Ok(pipe)
 }
 
-/// The interval at which the heartbeat's thread checks whether the dispatcher still beats in its
-/// place.
+/// The interval at which the thread that writes the heartbeat checks whether the dispatcher still
+/// writes it.
 const REST: Duration = Duration::from_secs(1);
 
-/// Writes the heartbeat that shows the application's processes that onbeat is alive. A process
-/// without a heartbeat for two cycles passes its messages on at once. Pauses while the dispatcher
-/// beats, which `wakes` shows.
+/// Writes the heartbeat, which shows the application's processes that onbeat is alive. If a process
+/// finds no heartbeat for two cycles, it passes its messages on at once. This thread pauses while
+/// the dispatcher writes the heartbeat: `wakes` then increases.
 fn beat(page: &PageWriter, every: Duration, wakes: &AtomicU64, ends: &AtomicBool) {
     let parameters = libc::sched_param {
         sched_priority: SENDING.into(),

@@ -17,9 +17,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 impl Shaper {
-    /// Starts the shaper for a plan's outputs and inputs beside the application's process `pid`,
-    /// which was seen at `seen_ns`. The shaper passes all messages on at once until
-    /// [`Shaper::shape`]. `lineage` is the table of lineage, if there is one.
+    /// Starts the shaper for a plan's outputs and inputs beside the application's process `pid`.
+    /// `seen_ns` is a time at which this process ran (CLOCK_MONOTONIC). The shaper passes all
+    /// messages on at once until [`Shaper::shape`]. `lineage` is the table of lineage, if there is
+    /// one.
     pub(super) fn start(
         plan: &Plan,
         program: &Path,

@@ -43,11 +43,11 @@ impl Thread {
     }
 }
 
-/// Which threads of a process onbeat places on the middleware's CPU.
+/// The threads of a process that onbeat places on the middleware's CPU.
 #[derive(Debug, Clone, Copy)]
 enum Part {
-    /// The middleware's threads. If the process publishes an output of the plan through publisher
-    /// threads (`is_publishing`), these belong to a server and stay there.
+    /// The middleware's threads. If `is_publishing` is true, the process publishes an output of the
+    /// plan through publisher threads. These threads belong to a server and stay there.
     Middleware { is_publishing: bool },
     /// Only the thread with which the process holds messages back.
     Sender,
@@ -141,7 +141,7 @@ impl<'a> Placement<'a> {
     }
 
     /// Assigns the middleware's publisher threads to the servers of the outputs that they publish
-    /// (design 1). Returns each thread with the index of its server.
+    /// (Design 1 of the thesis). Returns each thread with the index of its server.
     pub(crate) fn assign_publishers(
         &mut self,
         application: &Application,
@@ -309,7 +309,6 @@ impl<'a> Placement<'a> {
         self.publishing.retain(|&pid| onbeat_proc::is_alive(pid));
     }
 
-    /// Places a thread on the middleware's CPU if `part` includes it.
     fn place(&mut self, thread: Thread, part: Part) {
         let name = name_of(thread);
         let Some(job) = middleware::job(&name) else {

@@ -16,8 +16,9 @@ const STARTS_AFTER_RESTART: usize = 12;
 /// cycles only if they spread over at most a cycle divided by this number.
 const JUMP_PART: i64 = 8;
 
-/// With several inputs, a cycle begins a margin after its last input, so that a late input still
-/// belongs to its own cycle. The margin is a cycle divided by this number.
+/// The divisor of a margin. In a plan with several inputs, a cycle begins this margin after its
+/// last input, so that a late input still belongs to its own cycle. The margin is a cycle divided
+/// by this number.
 const BEHIND_PART: u64 = 10;
 
 const ARRIVALS: usize = 20;
@@ -149,8 +150,9 @@ impl Phase {
         behind_last(period_ns, come, None).map(|origin_ns| Phase::new(period_ns, origin_ns))
     }
 
-    /// Returns true if the arrivals of an input may still become more regular. The origin that
-    /// [`Phase::behind`] finds would then move later.
+    /// Returns true if one of the inputs may still become steadier: too few of its arrivals are
+    /// known, or they spread too far. The origin that [`Phase::behind`] finds would then move
+    /// later.
     pub fn may_settle<'a>(
         period_ns: u64,
         inputs: impl IntoIterator<Item = &'a VecDeque<u64>>,

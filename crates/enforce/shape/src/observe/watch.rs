@@ -8,8 +8,8 @@ use onbeat_trace::Event;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// An event of a plan's callbacks: a run, a publication, or a start with a message. `callback` and
-/// `from` are indices in [`Watcher::callbacks`]. Times are CLOCK_MONOTONIC, but `source_ns`, the
-/// source time stamp, is CLOCK_REALTIME.
+/// `from` are indices in [`Watcher::callbacks`]. Times are in ns of CLOCK_MONOTONIC, except for the
+/// source time stamp `source_ns` (CLOCK_REALTIME).
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PlanObservation {

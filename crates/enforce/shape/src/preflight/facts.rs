@@ -190,9 +190,6 @@ fn real_time_share(root: &Path) -> Option<f64> {
     (runtime >= 0 && period > 0).then(|| runtime as f64 / period as f64)
 }
 
-/// Reports whether every cgroup directly below version 1's `cpu` controller may run real-time
-/// threads. `None` if the kernel does not divide real-time CPU time among cgroups, or if that
-/// controller is not mounted.
 fn groups_have_real_time(root: &Path) -> Option<bool> {
     let places = ["sys/fs/cgroup/cpu", "sys/fs/cgroup/cpu,cpuacct"];
     let place = places.map(|p| root.join(p)).into_iter();

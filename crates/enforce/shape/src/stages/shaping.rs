@@ -88,10 +88,10 @@ impl<'a> Shaping<'a> {
         Ok(is_assigned)
     }
 
-    /// Finds threads that have started since the last call. Frees threads that gated threads have
-    /// started and that inherited a gate. Assigns the publisher threads of restarted processes, and
-    /// places the middleware's threads. Only processes accepted by `is_ours` belong to the
-    /// application.
+    /// Finds threads that have started since the last call, in the processes that `is_ours`
+    /// accepts. Frees the threads that gated threads have started and that inherited a gate.
+    /// Assigns the publisher threads of restarted processes. Places the middleware's threads on
+    /// their CPU.
     pub(crate) fn find_threads(
         &mut self,
         application: &Application,
@@ -209,8 +209,8 @@ impl<'a> Shaping<'a> {
         }
     }
 
-    /// Returns true if the plan's policy for late outputs applies. It applies once executions have
-    /// settled, while the phase is known.
+    /// Returns true if the plan's policy for late outputs applies: executions have settled, and the
+    /// phase is known.
     pub(crate) fn has_policy(&mut self, plan: &Plan) -> bool {
         let now_ns = monotonic_ns();
         if self.course.phase.phase().is_sought() {

@@ -162,9 +162,9 @@ impl<'a> Placement<'a> {
         Ok(assigned)
     }
 
-    /// Assigns the publisher threads of processes that began to publish later, for example after a
-    /// restart. Skips processes that `is_ours` refuses. Returns the assigned threads, and the
-    /// errors.
+    /// Assigns the publisher threads of processes that have begun to publish since the last call,
+    /// for example after a restart. Skips processes that `is_ours` refuses. Returns the assigned
+    /// threads, and the errors.
     pub(crate) fn assign_new_publishers(
         &mut self,
         application: &Application,
@@ -236,9 +236,9 @@ impl<'a> Placement<'a> {
         }
     }
 
-    /// Places threads on the middleware's CPU: the middleware's threads of the plan's processes and
-    /// of the shaper, and in other processes the threads that hold inputs back. Skips a process if
-    /// `is_ours` refuses it, or if a newer process has its id.
+    /// Places threads on the middleware's CPU. In the plan's processes and in the shaper, these are
+    /// the middleware's threads. In other processes, these are the threads that hold inputs back.
+    /// Skips a process if `is_ours` refuses it, or if a newer process has its id.
     pub(crate) fn place_middleware(
         &mut self,
         application: &Application,
@@ -394,9 +394,9 @@ fn publishing_process(application: &Application, output: &Output) -> Option<u32>
     running.max_by_key(|r| r.seen_ns).map(|r| r.pid)
 }
 
-/// Returns the threads with which Fast DDS publishes asynchronously in a process. Each of its flow
-/// controllers has one. onbeat cannot observe which of these threads publishes a callback's
-/// message.
+/// Returns the threads with which Fast DDS publishes asynchronously in a process. Each flow
+/// controller of Fast DDS has one such thread. onbeat cannot observe which of these threads
+/// publishes a callback's message.
 fn publisher_threads(pid: u32) -> Vec<Thread> {
     let threads = onbeat_proc::threads(pid).into_iter();
     threads

@@ -131,8 +131,8 @@ impl Span {
         at_ns
     }
 
-    /// Returns the span of the next repetition. It begins after the end of this repetition; the
-    /// pause between them is the mean distance of items.
+    /// Returns the span of time that the next repetition of the recording takes. It begins after
+    /// the end of this repetition and a pause. The pause is the mean time between two items.
     fn next(&self) -> Span {
         let first = self.first_ns.unwrap_or(0);
         let length = self.last_ns.saturating_sub(first);
@@ -189,9 +189,10 @@ impl Chain {
         self.unplayable
     }
 
-    /// Selects the requests to send so that each recorded request is sent once: those that the
-    /// server recorded, or those of the clients if the server recorded none. `recorded` are the
-    /// requests from a chain with the same choice and [`Sides::Both`].
+    /// Selects the requests to send so that each recorded request is sent once. For each service,
+    /// these are the requests that the server recorded, or those of the clients if the server
+    /// recorded none. `recorded` contains the requests from a chain with the same choice and
+    /// [`Sides::Both`].
     pub fn take_each_request_once(&mut self, recorded: &[Recorded]) {
         self.events.choose(recorded);
     }

@@ -11,7 +11,7 @@ use std::collections::hash_map::Entry;
 
 const MOST_IDS: usize = 4096;
 const MOST_STEPS: usize = 100;
-/// The length of a gap between two items from which on onbeat takes it for a step of the recorder's
+/// The length of a gap between two items from which on onbeat reports a step of the recorder's
 /// clock: one hour, in ns.
 pub const STEP_NS: u64 = 3_600_000_000_000;
 

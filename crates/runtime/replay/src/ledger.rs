@@ -250,8 +250,8 @@ impl Ledger {
         self.rows.iter_mut().for_each(|row| row.last = None);
     }
 
-    /// Counts a fragment of a datagram. It leaves later, together with the datagram's last
-    /// fragment. Real-time safe.
+    /// Counts a fragment of a datagram. The sink sends the fragment later, together with the
+    /// datagram's last fragment. Real-time safe.
     pub(crate) fn kept(&mut self, stamp: Stamp) {
         if let Some(row) = self.rows.get_mut(stamp.stream.0 as usize) {
             row.kept += 1;

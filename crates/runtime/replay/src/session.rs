@@ -114,7 +114,8 @@ pub struct Items {
     pub unsuitable: u64,
     pub skipped: u64,
     pub not_played: u64,
-    /// The number of items without an outcome. It is 0 unless the program has an error.
+    /// The number of items that were read and did not reach the player, although the replay went to
+    /// its end. Above 0 only if onbeat has a defect.
     pub lost: u64,
     /// The number of items that were not in the buffer when they were due. They left later.
     pub starved: u64,

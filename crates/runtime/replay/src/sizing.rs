@@ -101,8 +101,8 @@ pub struct Sizing {
     /// The time in ns by which the user allows the loader's pauses to be longer than during the
     /// measurement.
     pub stall_asked_ns: u64,
-    /// The time in ns by which the loader's pauses can be longer than during the measurement, so
-    /// that the buffer is never empty. `None` if this buffer is too small even without longer
+    /// The longest time in ns by which the loader's pauses may exceed those of the measurement,
+    /// without the buffer becoming empty. `None` if this buffer is too small even without longer
     /// pauses.
     pub stall_ns: Option<u64>,
     /// The longest time from the departure of an item until the loader has replaced it, in ns.

@@ -4,7 +4,8 @@ use crate::item::{Kind, Stream, StreamId};
 use crate::requests::{self, Event, Recorded, Side};
 use crate::source::damage::Damage;
 
-/// Which service events' requests a [`super::Chain`] returns.
+/// The recorded requests of services that a [`super::Chain`] returns, selected by the side that
+/// recorded them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Sides {
     /// The requests that servers recorded.

@@ -207,12 +207,12 @@ impl Upper {
         Upper::covering(&[&[(0, first.unwrap_or(0))], &corners[..]].concat(), rate)
     }
 
-    /// Returns the largest backlog behind a service: the vertical distance of the curves. The service must
-    /// not be slower than this curve in the long run.
+    /// Returns the largest backlog behind a service: the vertical distance of the curves. The
+    /// service must not be slower than this curve in the long run.
     ///
-    /// Unit `k` of a burst arrives at the earliest `shortest(k)` after the burst's beginning. It needs a
-    /// backlog of `k - b(shortest(k))` units. This is concave in `k`, so its maximum is next to a corner of
-    /// one of the curves.
+    /// Unit `k` of a burst arrives at the earliest `shortest(k)` after the burst's beginning. The
+    /// backlog is then at most `k - service.at(shortest(k))` units. This is concave in `k`, so its
+    /// maximum is next to a corner of one of the curves.
     pub(super) fn backlog(&self, service: RateLatency) -> u64 {
         let corners = self
             .points

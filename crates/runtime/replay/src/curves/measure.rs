@@ -51,8 +51,8 @@ impl Trace {
         }
     }
 
-    /// Adds items at one time. If `items` is 0, adds only a mark. A time before the previous one
-    /// counts as the previous one.
+    /// Adds `items` items with `bytes` bytes in total, all at `time_ns`. If `items` is 0, adds only
+    /// a mark of this time. A time before the previous one counts as the previous one.
     fn add(&mut self, time_ns: i64, items: u64, bytes: u64, resumed: bool) {
         let time_ns = self
             .clumps

@@ -121,7 +121,8 @@ struct Objects {
 }
 
 enum Next {
-    /// An object with a frame. The value is the index in `plain` at which the object ends.
+    /// An object with a frame. The value is the index in `plain` (the unpacked bytes) at which the
+    /// object ends.
     Frame(usize),
     More,
 }

@@ -144,7 +144,6 @@ impl Format {
         Format::of_head(&head).ok_or_else(|| unknown(&name))
     }
 
-    /// Recognises the format of a file by its first bytes.
     fn of_head(head: &[u8]) -> Option<Format> {
         let magics = [
             (mcap::MAGIC, Format::Mcap),

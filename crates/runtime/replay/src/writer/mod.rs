@@ -96,7 +96,6 @@ impl Target {
         }
     }
 
-    /// Returns whether the target can hold items of this kind.
     fn holds(self, kind: &Kind) -> bool {
         match kind {
             Kind::Ros { .. } => matches!(self, Target::Mcap | Target::Rosbag2),

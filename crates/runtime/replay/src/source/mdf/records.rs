@@ -43,7 +43,8 @@ pub enum Use {
     /// The records are values of variable length. The number is the index of the group of frames
     /// whose data bytes they are.
     Values(Option<usize>),
-    /// The records are not played. The damage counts them under this sentence.
+    /// The records are not played. The report of the recording's damage counts them under this
+    /// sentence.
     Skipped(&'static str),
 }
 
@@ -83,7 +84,8 @@ pub struct Frames {
     /// the bytes, or their number if the file has no positions.
     values: VecDeque<(u64, Value)>,
     waiting: BTreeMap<u64, Frame>,
-    /// The key that the next value gets when it is read.
+    /// The key of the data bytes that are read next: their position, or their number if the file
+    /// has no positions.
     next_value: u64,
 }
 
@@ -179,8 +181,8 @@ impl Frames {
         dropped.map_or(Ok(()), |_| Err(NO_DATA))
     }
 
-    /// Adds the next value of the file. If a frame waits for this value, writes the frame to
-    /// `payload` and returns it.
+    /// Adds the data bytes that come next in the file. If a frame waits for these bytes, writes the
+    /// frame to `payload` and returns it.
     fn value(
         &mut self,
         value: Value,

@@ -35,8 +35,8 @@ impl Content {
         }
     }
 
-    /// Returns the number of bytes before the latest position that stay in memory. They are needed
-    /// because values may be stored in another order than the records that use them.
+    /// Returns the number of bytes that stay in memory before the position that is read. They are
+    /// needed because values may be stored in another order than the records that use them.
     fn kept(self) -> usize {
         match self {
             Content::Records => 0,

@@ -24,7 +24,8 @@ pub struct Live {
         help_heading = "Comparing"
     )]
     pub topics: Vec<String>,
-    /// Compare with this recording instead, for example with one that --observed wrote
+    /// Compare with this recording instead of the played one, for example with one that --observed
+    /// wrote
     #[arg(long, value_name = "FILE", help_heading = "Comparing")]
     pub expect: Option<PathBuf>,
     /// Store the observed messages in this MCAP file, with times of the recording

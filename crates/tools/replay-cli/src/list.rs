@@ -186,7 +186,6 @@ fn row(stream: &StreamContents) -> Vec<String> {
     ]
 }
 
-/// Formats a length of recorded time, from nanoseconds to years.
 fn length(ns: u64) -> String {
     const HOUR_NS: u64 = 3_600_000_000_000;
     match ns / HOUR_NS {

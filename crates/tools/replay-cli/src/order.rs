@@ -24,8 +24,8 @@ pub enum Order {
     },
     Faster {},
     Slower {},
-    /// Continues at another recorded time: at `to_s` seconds since the first item, or `by_s`
-    /// seconds later or earlier than now.
+    /// Continues at another recorded time: `to_s` seconds after the first item, or `by_s` seconds
+    /// after the present position. A negative `by_s` goes back.
     Seek {
         #[serde(default)]
         to_s: Option<f64>,

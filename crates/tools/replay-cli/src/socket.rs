@@ -103,7 +103,7 @@ struct Client {
     stream: UnixStream,
     input: Vec<u8>,
     output: Vec<u8>,
-    /// True while the rest of a line that is too long is skipped.
+    /// True while onbeat skips the rest of a line that is too long.
     skips: bool,
     /// The number of the round in which the client last sent something.
     active: u64,
@@ -177,8 +177,8 @@ impl Client {
         self.output.len() < MOST_UNREAD
     }
 
-    /// Carries out the orders that the client sent, and sends replies, without waiting. Fails if
-    /// the client has closed its connection.
+    /// Carries out the orders that the client sent, and sends replies, without waiting. `turn` is
+    /// the number of the round. Fails if the client has closed its connection.
     fn serve(&mut self, orders: &Orders, turn: u64) -> io::Result<()> {
         if self.takes_orders() {
             let mut bytes = [0; LONGEST_LINE];

@@ -14,8 +14,8 @@ const BLOCK: usize = 16 << 10;
 /// The longest recorded time that a block spans, in ns. If the source stalls, the items that it
 /// delivered before are delayed by at most this time.
 pub(crate) const SPAN_NS: i64 = 10_000_000;
-/// The size of the head before an item or a piece of an item, in bytes: time, stream, length of the item,
-/// length of the piece.
+/// The size of the head before an item or a piece of an item, in bytes: time, stream, length of the
+/// item, length of the piece.
 const HEAD: usize = 24;
 const USED: usize = 8;
 const FULL_BYTES: u64 = (BLOCK - USED - HEAD - 8) as u64;
@@ -240,8 +240,8 @@ impl<'b> Iterator for Pieces<'b> {
     }
 }
 
-/// Joins the pieces of an item that spans several blocks. Real-time safe: it copies into memory that is
-/// already allocated.
+/// Joins the pieces of an item that spans several blocks. Real-time safe: it copies into memory
+/// that is already allocated.
 pub(crate) struct Gather {
     room: Box<[u8]>,
     have: usize,

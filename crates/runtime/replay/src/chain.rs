@@ -31,8 +31,8 @@ pub struct Choice {
     pub compared: Vec<String>,
     /// The streams to rename: pairs of recorded name and new name.
     pub rename: Vec<(String, String)>,
-    /// The CAN identifiers to play, with 11 or 29 bits. If this list and `messages` are empty, all frames are
-    /// played.
+    /// The CAN identifiers to play, with 11 or 29 bits. If this list and `messages` are empty, all
+    /// frames are played.
     pub ids: Vec<RangeInclusive<u32>>,
     /// The identifiers of the CAN messages to play, in addition to `ids`.
     pub messages: Vec<FrameId>,
@@ -184,7 +184,8 @@ impl Chain {
         Ok(chain)
     }
 
-    /// Returns the number of selected streams that are left out, because their messages cannot be played.
+    /// Returns the number of selected streams that are left out, because their messages cannot be
+    /// played.
     pub fn unplayable(&self) -> u64 {
         self.unplayable
     }

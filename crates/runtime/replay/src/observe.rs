@@ -1,5 +1,5 @@
-//! Records what the device under test publishes on ROS 2 topics while a replay runs. Messages go to an
-//! MCAP file with the times of the recording.
+//! Records what the device under test publishes on ROS 2 topics while a replay runs. Messages go to
+//! an MCAP file with the times of the recording.
 
 use crate::control::Control;
 use crate::sink::ros::LOOK;

@@ -1,5 +1,5 @@
-//! Reads service events: the messages in which the service introspection of ROS 2 records requests and
-//! responses of services, and of the services of actions.
+//! Reads service events: the messages in which the service introspection of ROS 2 records requests
+//! and responses of services, and of the services of actions.
 
 use crate::item::{Kind, Stream, StreamId};
 use serde::Serialize;

@@ -43,7 +43,8 @@ pub struct Settings {
     /// warns. `None` if the curve is unknown.
     pub watched: Option<(RateLatency, u64)>,
     pub pace: Pace,
-    /// The player's priority under SCHED_FIFO, 1 to 99. `None` means the normal time-sharing policy.
+    /// The player's priority under SCHED_FIFO, 1 to 99. `None` means the normal time-sharing
+    /// policy.
     pub priority: Option<u8>,
     /// The CPU on which the player runs. `None` leaves the choice to the kernel.
     pub cpu: Option<usize>,

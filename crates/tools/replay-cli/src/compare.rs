@@ -1,5 +1,5 @@
-//! `onbeat replay --compare` and `onbeat compare`: the outputs of a device under test, held against a
-//! recording.
+//! `onbeat replay --compare` and `onbeat compare`: the outputs of a device under test, held against
+//! a recording.
 
 use super::judge::{seconds, Judge};
 use super::keys;

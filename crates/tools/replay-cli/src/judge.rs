@@ -14,8 +14,8 @@ use std::time::Duration;
 /// The options of `onbeat replay` that compare.
 #[derive(clap::Args)]
 pub struct Live {
-    /// Compare what the application publishes on these topics with the recording, instead of playing
-    /// them; * stands for any characters
+    /// Compare what the application publishes on these topics with the recording, instead of
+    /// playing them; * stands for any characters
     #[arg(
         id = "compare",
         long,
@@ -48,7 +48,8 @@ pub struct Judge {
         help_heading = "Comparing"
     )]
     pub tolerance: Vec<Tolerance>,
-    /// Do not compare these fields, for example header.stamp or TOPIC:FIELD; * stands for any characters
+    /// Do not compare these fields, for example header.stamp or TOPIC:FIELD; * stands for any
+    /// characters
     #[arg(
         long,
         value_name = "FIELD,...",

@@ -1,4 +1,5 @@
-//! Carries out the orders of a user while a recording is played. They come by keys or over a socket.
+//! Carries out the orders of a user while a recording is played. They come by keys or over a
+//! socket.
 
 use onbeat_replay::control::{Control, State};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,5 @@
-//! Defines the options that select a part of a recording. `onbeat replay` and `onbeat convert` share them.
+//! Defines the options that select a part of a recording. `onbeat replay` and `onbeat convert`
+//! share them.
 
 use super::dbc::{self, Ids};
 use onbeat_replay::chain::{Choice, Direction};

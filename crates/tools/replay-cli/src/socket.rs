@@ -1,7 +1,8 @@
-//! Takes orders to a running replay over a Unix socket: a line of JSON for each order and each reply.
+//! Takes orders to a running replay over a Unix socket: a line of JSON for each order and each
+//! reply.
 //!
-//! A thread of its own under time-sharing serves all connections, and only sets atomic values that the player
-//! reads. Its memory and its CPU time are limited, whatever the connections send.
+//! A thread of its own under time-sharing serves all connections, and only sets atomic values that
+//! the player reads. Its memory and its CPU time are limited, whatever the connections send.
 
 use super::order::{Order, Orders, Shown};
 use onbeat_terminal::term::one_line;

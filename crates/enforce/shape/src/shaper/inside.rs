@@ -1,6 +1,6 @@
-//! Holds outputs back inside the application's processes: starts no process, but lets the application
-//! load a library. Exchanges the table of slots and the reports with it by files, and gives it the table of
-//! lineage through a socket.
+//! Holds outputs back inside the application's processes: starts no process, but lets the
+//! application load a library. Exchanges the table of slots and the reports with it by files, and
+//! gives it the table of lineage through a socket.
 
 use super::config::{held, tables, throttled, SENDING};
 use super::{OutputState, Reports, Shaper};

@@ -25,8 +25,8 @@ pub struct Meter {
     most_wait_ns: u64,
 }
 
-/// The load of a CAN bus: on average, and in the busiest window of 100 ms. Times count from the first item of
-/// the replay.
+/// The load of a CAN bus: on average, and in the busiest window of 100 ms. Times count from the
+/// first item of the replay.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BusFigures {

@@ -1,4 +1,5 @@
-//! Keeps the messages of latched topics that a replay skips, as the publisher kept them for late subscribers.
+//! Keeps the messages of latched topics that a replay skips, as the publisher kept them for late
+//! subscribers.
 
 use crate::item::{Kind, Stamp, Stream, StreamId};
 use crate::sink::qos::latched;

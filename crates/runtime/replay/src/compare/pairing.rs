@@ -2,8 +2,8 @@
 //! missing.
 //!
 //! If the messages have time stamps that identify them (a header's stamp that an application passes
-//! on), messages with equal stamps belong together. Otherwise both sides are aligned as sequences, as
-//! cheaply as possible:
+//! on), messages with equal stamps belong together. Otherwise both sides are aligned as sequences,
+//! as cheaply as possible:
 //!
 //! | step | cost |
 //! |---|---|

@@ -1,4 +1,5 @@
-//! Compares one topic: holds the messages that may still find a partner, and judges those that cannot.
+//! Compares one topic: holds the messages that may still find a partner, and judges those that
+//! cannot.
 
 use super::fields::{self, Digest};
 use super::figures::{Alone, FieldTally, PairedBy, Shifts};

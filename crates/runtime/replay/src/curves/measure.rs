@@ -213,9 +213,9 @@ impl ArrivalMeter {
         self.largest_bytes = self.largest_bytes.max(bytes);
     }
 
-    /// Returns the measured arrival curve. Its corners are exact. Between them the curve exceeds the minimal
-    /// arrival curve by at most a sixteenth of its items. In the long run it rises with the trace's mean
-    /// rate.
+    /// Returns the measured arrival curve. Its corners are exact. Between them the curve exceeds
+    /// the minimal arrival curve by at most a sixteenth of its items. In the long run it rises with
+    /// the trace's mean rate.
     pub fn arrival(&self) -> Arrival {
         let (length_ns, all_items, all_bytes) = self.trace.total();
         // The lengths at which the number of items jumps.

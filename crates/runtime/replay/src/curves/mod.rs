@@ -97,13 +97,14 @@ impl Arrival {
     }
 }
 
-/// The size of the smallest playback buffer that is never empty when an item is due and never overflows.
+/// The size of the smallest playback buffer that is never empty when an item is due and never
+/// overflows.
 #[allow(missing_docs)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
     pub buffer_items: u64,
-    /// The capacity of the buffer, in bytes. It includes one more item than needed, because the loader waits
-    /// until a whole item fits.
+    /// The capacity of the buffer, in bytes. It includes one more item than needed, because the
+    /// loader waits until a whole item fits.
     pub buffer_bytes: u64,
     /// The number of items that must be in the buffer before playback begins. Playback may also
     /// begin when the buffer is full.

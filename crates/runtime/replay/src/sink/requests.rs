@@ -1,5 +1,5 @@
-//! Sends recorded requests to the servers of their services. A thread of its own waits for the responses, so that the
-//! player never waits for them.
+//! Sends recorded requests to the servers of their services. A thread of its own waits for the
+//! responses, so that the player never waits for them.
 
 use super::{Put, SinkError};
 use crate::ledger::{histogram, lateness, Extent, Lateness};

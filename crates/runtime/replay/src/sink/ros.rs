@@ -1,5 +1,5 @@
-//! Publishes recorded messages on ROS 2 topics, and sends recorded requests to services: the sink of `onbeat
-//! replay`.
+//! Publishes recorded messages on ROS 2 topics, and sends recorded requests to services: the sink
+//! of `onbeat replay`.
 
 use super::qos::Overrides;
 use super::requests::Clients;
@@ -22,7 +22,8 @@ pub(crate) const LOOK: Duration = Duration::from_millis(20);
 const BEST_EFFORT_PAUSE: Duration = Duration::from_millis(200);
 const CLOCK: &str = "rosgraph_msgs/msg/Clock";
 
-/// A sink that publishes recorded messages on topics of ROS 2, and sends recorded requests to services.
+/// A sink that publishes recorded messages on topics of ROS 2, and sends recorded requests to
+/// services.
 pub struct Topics {
     ends: Vec<End>,
     clients: Option<Clients>,

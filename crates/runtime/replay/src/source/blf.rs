@@ -1,5 +1,5 @@
-//! Reads BLF logs, the binary format of Vector's tools: CAN and CAN FD frames, remote and error frames,
-//! and Ethernet packets, in compressed containers.
+//! Reads BLF logs, the binary format of Vector's tools: CAN and CAN FD frames, remote and error
+//! frames, and Ethernet packets, in compressed containers.
 
 use super::calendar::days;
 use super::channels::Channels;

@@ -1,7 +1,8 @@
 //! Opens recordings that are packed as a whole with gzip, xz, zstd or bzip2.
 //!
-//! Logs and captures are unpacked while they are read. Formats whose readers jump within the file are first
-//! unpacked to a temporary file. A torn or damaged packed file is unpacked up to the damage.
+//! Logs and captures are unpacked while they are read. Formats whose readers jump within the file
+//! are first unpacked to a temporary file. A torn or damaged packed file is unpacked up to the
+//! damage.
 
 use super::{fault, part, Format, HEAD};
 use crate::item::{Details, Source, SourceError, Stamp, Stream};

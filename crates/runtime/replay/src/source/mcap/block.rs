@@ -1,5 +1,5 @@
-//! Holds a block in memory, in the order of time: the messages of one chunk, or consecutive messages
-//! outside of chunks.
+//! Holds a block in memory, in the order of time: the messages of one chunk, or consecutive
+//! messages outside of chunks.
 
 use super::channels::Channels;
 use super::plain;

@@ -38,8 +38,8 @@ impl Channels {
         self.places.get(&channel).copied()
     }
 
-    /// Reads a record that declares a schema or a channel. Ignores a schema or channel that was declared
-    /// before.
+    /// Reads a record that declares a schema or a channel. Ignores a schema or channel that was
+    /// declared before.
     pub fn declare(&mut self, opcode: u8, body: &[u8], damage: &mut Damage) {
         if opcode != op::SCHEMA && opcode != op::CHANNEL {
             return;

@@ -1,5 +1,5 @@
-//! Reads the records of a data group one after another, and finds the data bytes of CAN frames that are
-//! stored elsewhere.
+//! Reads the records of a data group one after another, and finds the data bytes of CAN frames that
+//! are stored elsewhere.
 
 use super::input::Input;
 use super::layout::{Field, Frame, Layout, Span};
@@ -14,8 +14,8 @@ const MOST_WAITING: usize = 4096;
 const NO_DATA: &str = "frames without their data bytes, which are missing or damaged";
 const TORN: &str = "records cut off by the end of their data";
 
-/// The records of a data group. In an unsorted data group, the records of several channel groups are mixed,
-/// and each begins with the number of its group.
+/// The records of a data group. In an unsorted data group, the records of several channel groups
+/// are mixed, and each begins with the number of its group.
 pub struct Records {
     stream: Stream,
     at: u64,

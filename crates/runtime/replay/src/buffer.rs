@@ -1,8 +1,8 @@
 //! The playback buffer: items in blocks of a lossless channel, in locked memory of a fixed size.
 //!
 //! The loader writes items into loaned blocks, and the player reads them in place. The faster side
-//! waits: without a credit the loader stops, and nothing is dropped (HIL paper, concept 3). An item
-//! that spans several blocks is gathered into memory that was allocated for it before.
+//! waits: without a credit the loader stops, and nothing is dropped (Konheiser et al., concept 3).
+//! An item that spans several blocks is gathered into memory that was allocated for it before.
 
 use crate::item::{Stamp, StreamId};
 use crate::memory::LockedMemory;

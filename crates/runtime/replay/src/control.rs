@@ -71,7 +71,7 @@ pub(crate) struct Playing {
     axis_version: AtomicU32,
     axis_first_ns: AtomicI64,
     /// The time at which an item with the recorded time `axis_first_ns` is due (CLOCK_MONOTONIC). A
-    /// pause moves it.
+    /// pause moves this time to a later one.
     origin_ns: AtomicU64,
     /// The rate in recorded seconds per second, as the bits of an `f64`. 0 if the consumer sets the
     /// pace.

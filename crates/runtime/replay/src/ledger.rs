@@ -65,17 +65,18 @@ pub struct StreamFigures {
     pub not_played: u64,
     /// The number of items that were read but skipped, because the user sought to another place.
     pub skipped: u64,
-    /// The size of items in bytes (Table I of the HIL paper).
+    /// The size of items in bytes (Table I of Konheiser et al., see docs/papers.md).
     pub bytes: Extent,
-    /// The time between two items as recorded, in ns (cycle time in Table I of the HIL paper).
+    /// The time between two items as recorded, in ns (cycle time in Table I of Konheiser et al.,
+    /// see docs/papers.md).
     pub recorded_cycle_ns: Extent,
     /// The time between two items as played, in ns.
     pub played_cycle_ns: Extent,
     /// The time in ns from the instant at which an item was due to its departure. Its mean is the
-    /// delay in Table III of the HIL paper.
+    /// delay in Table III of Konheiser et al. (docs/papers.md).
     pub lateness_ns: Lateness,
-    /// The largest minus the smallest lateness of the stream's items, in ns (jitter in Table III of
-    /// the HIL paper).
+    /// The largest minus the smallest lateness of the stream's items, in ns. This is the jitter in
+    /// Table III of Konheiser et al. (docs/papers.md).
     pub jitter_ns: u64,
 }
 

@@ -24,8 +24,8 @@ pub struct Outputs {
 pub enum Target {
     /// Topics of ROS 2, on which the recorded messages are published.
     Ros,
-    /// UDP datagrams to `HOST:PORT`. If only `HOST` is given, to the port to which each datagram
-    /// was recorded.
+    /// UDP datagrams to `HOST:PORT`. If the port is missing, each datagram goes to the port to
+    /// which it was recorded.
     Udp(String),
     Can(String),
     Ethernet(String),

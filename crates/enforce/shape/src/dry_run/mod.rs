@@ -32,7 +32,7 @@ pub struct DryRun {
     /// therefore run only in slots.
     pub sharing: Vec<Unplanned>,
     pub started: Vec<Started>,
-    /// The callbacks that the plan requires and that did not run.
+    /// The callbacks that the plan requires and that did not run during the dry run.
     pub missing: Vec<String>,
     pub risks: Vec<String>,
     /// The machine's settings that matter to shaping, each with its grade.

@@ -53,7 +53,7 @@ pub struct LateOutput {
     pub cycle: i64,
     /// The time at which the output's first callback started (CLOCK_MONOTONIC), in ns.
     pub start_ns: u64,
-    /// The cause of the delay, as a sentence without its full stop.
+    /// The cause of the output's lateness, as a sentence without its full stop.
     pub cause: String,
     pub parts: Vec<Part>,
     /// The events from the begin of the cycle until the output was ready, one line each.

@@ -34,8 +34,8 @@ const STEADY_PART: u64 = 16;
 /// by this number.
 const STAY_PART: u64 = 8;
 
-/// The number of latest origins that are stored. Earlier ones are needed because an execution is
-/// complete only a quarter of a second after its end.
+/// The maximum number of origins that are stored. Earlier origins are needed because an execution
+/// is complete only a quarter of a second after its end.
 const MAX_ORIGINS: usize = 64;
 
 /// Estimates the origin of a chain's cycles from the starts of its first callback.

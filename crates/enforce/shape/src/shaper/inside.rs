@@ -79,8 +79,9 @@ pub(crate) fn without_moves(mut plan: Plan) -> Result<Plan, InsideError> {
     Ok(plan)
 }
 
-/// The files that the application's processes use, and the heartbeat. Dropping this value removes
-/// the files. Processes that still run then pass all messages on at once.
+/// The files with which the application's processes hold messages back, and the heartbeat for these
+/// processes. Dropping this value removes the files. Processes that still run then pass all
+/// messages on at once.
 pub(super) struct Inside {
     library: Directory,
     files: Directory,

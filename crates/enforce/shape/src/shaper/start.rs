@@ -77,9 +77,9 @@ fn highest_priority(config: &Config) -> u8 {
     places.filter_map(|place| place.priority).max().unwrap_or(0)
 }
 
-/// Returns how the shaper's threads get their priorities if it runs beside this process of the
-/// application. If the threads inherit their priority, they must not set another one. The call then
-/// removes the priorities from `config`.
+/// Returns how the shaper's threads get their priorities if the shaper runs beside the
+/// application's process `beside`. If the threads inherit their priority, they must not set another
+/// one. The call then removes the priorities from `config`.
 fn priority(config: &mut Config, beside: &Beside) -> Priority {
     let highest = highest_priority(config);
     let keeps_rights = beside.container.is_empty() && beside.user.uid == 0;

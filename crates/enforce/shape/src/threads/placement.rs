@@ -379,8 +379,8 @@ impl<'a> Placement<'a> {
         self.reservation.pauses()
     }
 
-    /// Restores every thread. Returns the threads that were placed, including the latest threads
-    /// that have ended.
+    /// Restores every thread. Returns the report about the servers, and the threads that were
+    /// placed. These include the latest threads that have ended.
     pub(crate) fn stop(self) -> (Report, Vec<PlacedThread>) {
         let threads = self.ended.into_iter().chain(self.placed.into_values());
         (self.reservation.stop(), threads.collect())

@@ -93,8 +93,8 @@ impl Events {
         }
     }
 
-    /// Returns a sentence about the services whose requests only the side that is not selected
-    /// recorded.
+    /// Returns a sentence about services whose requests are not sent, because only the side that is
+    /// not selected recorded them.
     pub fn sentence(&self) -> Option<String> {
         let mut said = Damage::default();
         for row in self.rows.iter().flatten() {

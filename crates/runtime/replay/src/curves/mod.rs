@@ -1,5 +1,5 @@
 //! Applies network calculus to recordings: arrival and service curves, and the buffers that they
-//! need (HIL paper, section II, references 2 and 3).
+//! need (Konheiser et al., section II, references 2 and 3).
 //!
 //! Amounts are items or bytes. Rounding is on the safe side: an upper curve is never too low, a
 //! lower one never too high. Pure: values in, values out.

@@ -19,8 +19,8 @@ const XZ_MOST_KIB: u32 = 129 << 10;
 /// The maximum number of bytes that one call of the xz decoder returns. If a call meets damage, it
 /// loses the bytes that it has unpacked. The number is therefore small.
 const XZ_STEP: usize = 1024;
-/// The maximum size to which a file is unpacked, as a multiple of its packed size. One GiB is added
-/// to it.
+/// The factor in the limit of an unpacked file's size. The limit is this multiple of the packed
+/// size, plus one GiB.
 const MOST_TIMES: u64 = 200;
 
 /// The program with which a file is packed.

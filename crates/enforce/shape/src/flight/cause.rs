@@ -6,9 +6,8 @@ use onbeat_reserve::Move;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 const MIN_CAUSE_NS: u64 = 50_000;
-/// The divisor of the shortest delay that onbeat names as a cause. It names a delay only if the
-/// delay is at least as long as the time by which the output missed its last slot, divided by this
-/// number.
+/// A limit as a divisor. onbeat names a delay as a cause only if the delay is long enough: at least
+/// the time by which the output missed its last slot, divided by this number.
 const CAUSE_DIVISOR: u64 = 4;
 
 #[derive(Debug, Clone, Copy)]

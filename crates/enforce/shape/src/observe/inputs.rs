@@ -27,20 +27,20 @@ const MIN_ARRIVALS: usize = 12;
 
 const REFIT_AFTER: usize = 8;
 
-/// The divisor of the largest spread of an input's arrivals. onbeat fits a line to the arrivals
-/// only if they spread around it by at most a cycle divided by this number.
+/// A limit as a divisor of the cycle. onbeat fits a line to an input's arrivals only if they spread
+/// around the line by at most a cycle divided by this number.
 const SPREAD_PART: i64 = 8;
 
-/// The divisor of the largest distance between an arrival and the line of its input. An arrival at
-/// a greater distance than a cycle divided by this number is an outlier.
+/// A limit as a divisor of the cycle. An arrival is an outlier if its distance from the line of its
+/// input exceeds a cycle divided by this number.
 const OUTLIER_PART: i64 = 16;
 
 /// The limit of the origin's speed as a divisor: in each cycle, the origin moves by at most a cycle
 /// divided by this number (250 ppm).
 pub const SLEW_PART: i64 = 4000;
 
-/// The divisor of the longest step of the origin. A step covers at most the remaining distance to
-/// the origin's goal divided by this number.
+/// A limit as a divisor. A step of the origin covers at most the remaining distance to the origin's
+/// goal, divided by this number.
 const WAY_PART: i64 = 4;
 
 /// The origin does not start to move while its distance from its goal is below a cycle divided by
@@ -265,9 +265,9 @@ impl Input {
     }
 }
 
-/// Returns a line through the deviations of the arrivals from the grid of cycles over time. Returns
-/// `None` if the arrivals spread too far around the line. `slope` is the slope of the previous
-/// line, with which the new slope is smoothed.
+/// Returns a line that shows the deviations of the arrivals from the grid of cycles over time.
+/// Returns `None` if the arrivals spread too far around the line. `slope` is the slope of the
+/// previous line. The new slope is smoothed with it.
 fn line(arrivals: &VecDeque<Arrival>, slope: Option<f64>, period_ns: i64) -> Option<Line> {
     let half = arrivals.len() / 2;
     let first = arrivals.front()?;

@@ -12,13 +12,13 @@ const STARTS_PER_WINDOW: usize = 32;
 
 const STARTS_AFTER_RESTART: usize = 12;
 
-/// The divisor of the largest spread of starts of the first callback. The starts form a grid of
-/// cycles only if they spread over at most a cycle divided by this number.
+/// A limit as a divisor of the cycle. The starts of the first callback form a grid of cycles only
+/// if they spread over at most a cycle divided by this number.
 const JUMP_PART: i64 = 8;
 
-/// The divisor of a margin. In a plan with several inputs, a cycle begins this margin after its
-/// last input, so that a late input still belongs to its own cycle. The margin is a cycle divided
-/// by this number.
+/// A margin as a divisor of the cycle. In a plan with several inputs, a cycle begins after its last
+/// input and a margin, so that a late input still belongs to its own cycle. The margin is a cycle
+/// divided by this number.
 const BEHIND_PART: u64 = 10;
 
 const ARRIVALS: usize = 20;

@@ -9,13 +9,13 @@
 //!   tenth of the starts and moves with it.
 
 /// The number of windows after which a timer's grid moves to a later time. A window is a group of
-/// consecutive starts. The grid moves if that many windows in a row have no start before the grid.
-/// It then moves to the earliest start in these windows.
+/// consecutive starts. The grid moves if all of these windows have no start before the grid. It
+/// then moves to the earliest start in these windows.
 const WINDOWS: u32 = 8;
 
-/// The limit in ns up to which the earliest starts of a group count as near the grid of releases.
-/// Most of such a small distance is noise. The origin therefore moves only by the distance divided
-/// by [`NEAR_PART`], so that outputs do not show the noise.
+/// The limit in ns below which the distance of a window from the grid of releases is mostly noise.
+/// A window is a group of consecutive starts. The origin moves only by a part of such a distance:
+/// the distance divided by [`NEAR_PART`]. Outputs then do not show the noise.
 const NEAR_NS: i64 = 100_000;
 
 const NEAR_PART: i64 = 4;

@@ -40,8 +40,8 @@ pub const SENDER: &str = onbeat_ros::inside::THREAD;
 
 pub const PUBLISHER: &str = "dds.asyn";
 
-/// Reads the number of inputs that leave before the first message of a sending thread, from the
-/// thread's name. Returns 0 if the name contains no number.
+/// Returns the number of the plan's inputs that leave before the first message of a sending thread.
+/// Reads this number from the end of the thread's name, and returns 0 if the name has no number.
 pub fn inputs_before(thread_name: &str) -> u8 {
     let number = thread_name
         .strip_prefix(SENDER)

@@ -87,7 +87,8 @@ pub(crate) fn is_published_by(actions: &[String], stream: &Stream) -> bool {
 /// and the number of requests. Also parses the number of responses, which has a fixed place only if
 /// the event contains no request.
 ///
-/// # Errors Fails if the bytes are not those of a service event.
+/// # Errors
+/// Fails if the bytes are not those of a service event.
 pub fn read(message: &[u8]) -> Result<Event, Damaged> {
     // The offsets in the CDR stream, which begins after the encapsulation.
     const REQUESTS: usize = 40;

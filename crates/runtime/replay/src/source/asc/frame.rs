@@ -72,8 +72,8 @@ fn error(payload: &mut Vec<u8>) {
     can::classic(can::ERROR, &[0; can::DATA], can::DATA as u8, 0, payload);
 }
 
-/// Parses a classic frame: `1  18EBFF00x  Rx   d 8 01 A0 ...`, `1  123  Rx   r 8` or `1
-/// ErrorFrame`.
+/// Parses a classic frame: `1  18EBFF00x  Rx   d 8 01 A0 ...`, `1  123  Rx   r 8` or
+/// `1  ErrorFrame`.
 fn classic<'e>(
     event: &[u8],
     channel: u8,

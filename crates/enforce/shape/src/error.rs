@@ -11,8 +11,8 @@ use thiserror::Error;
 #[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum ShapeError {
-    /// The program has file capabilities. The calling user could then forge the ledger, from which
-    /// onbeat restores threads.
+    /// The program file has capabilities, so onbeat refuses to shape. The calling user could
+    /// otherwise forge the ledger from which onbeat restores threads.
     #[error("onbeat shape refuses to run with file capabilities (setcap). Run it with sudo")]
     Elevated,
     #[error(transparent)]
@@ -65,8 +65,8 @@ pub enum ShapeError {
     NotHeld {
         callback: String,
         topic: String,
-        /// The command-line arguments that would remap the topic, so that a shaper can hold the
-        /// output back.
+        /// The command-line arguments with which the application would use another topic, so that a
+        /// shaper can hold the output back.
         remap: String,
     },
     #[error("the process of {callback} has no publisher thread to put into {server}. Start it with RMW_FASTRTPS_PUBLICATION_MODE=ASYNCHRONOUS, or plan with --design sync")]

@@ -30,7 +30,7 @@ pub struct AdaptOptions {
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BandsSet {
-    /// The first release to which the slots apply, in ns (CLOCK_MONOTONIC).
+    /// The time of the first release to which the slots apply (CLOCK_MONOTONIC), in ns.
     pub from_ns: u64,
     pub reason: &'static str,
     pub sentence: String,
@@ -45,7 +45,8 @@ pub struct Adapted {
     /// The bands of the plan first, then the bands after each change.
     pub bands: Vec<BandsSet>,
     pub moves: u64,
-    /// The number of changes that are missing in `bands` because its limit was reached.
+    /// The number of changes of the bands that are missing in `bands`, because `bands` stores a
+    /// limited number of changes.
     pub forgotten: u64,
 }
 
@@ -92,9 +93,9 @@ impl Following {
         promised
     }
 
-    /// Records a complete execution. `origin_ns` is the start of one cycle. If the slots move,
-    /// returns a sentence for the user and the change for the shaper. If the slots should move and
-    /// cannot, returns only the sentence.
+    /// Records a complete execution. `origin_ns` is the start of any cycle (CLOCK_MONOTONIC). If
+    /// the slots move, returns a sentence for the user and the change for the shaper. If the slots
+    /// should move and cannot, returns only the sentence.
     pub(crate) fn completed(
         &mut self,
         execution: &Execution,

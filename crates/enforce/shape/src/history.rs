@@ -12,8 +12,9 @@ pub(crate) struct Swap<'f> {
     pub(crate) before: &'f Plan,
 }
 
-/// The number of latest plans that are stored. They are needed to judge executions that were
-/// released under them, because an execution is complete only a few cycles after its end.
+/// The maximum number of plans that are stored. Earlier plans are needed because an execution is
+/// complete only a few cycles after its end. onbeat then judges it by the plan under which it was
+/// released.
 const MAX_PLANS: usize = 64;
 
 #[derive(Debug)]

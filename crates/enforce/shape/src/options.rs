@@ -72,12 +72,13 @@ pub struct ShapeOptions {
     pub duration: Option<Duration>,
     /// The directory for the recording of the shaped application. `None` discards the recording.
     pub trace: Option<PathBuf>,
-    /// The path of this program, which onbeat starts again with the argument `shaper`.
+    /// The path of this program. onbeat starts the program again with the argument `shaper`, to run
+    /// the shaper.
     pub program: PathBuf,
     /// Whether onbeat publishes the session's status as ROS 2 diagnostics in the application's
     /// domain.
     pub diagnostics: bool,
-    /// A flag that SIGHUP sets, so that it does not end the session. If `None`, SIGHUP ends the
+    /// A flag that SIGHUP sets. SIGHUP then does not end the session. If `None`, SIGHUP ends the
     /// session, as when a terminal is closed.
     pub hangup: Option<Arc<AtomicBool>>,
 }

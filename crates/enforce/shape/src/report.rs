@@ -28,8 +28,7 @@ pub struct Live {
     pub unshaped_jitter_ns: Option<u64>,
     pub late: u64,
     pub dropped: u64,
-    /// The number of cycles without an output. Of all chains, the one with the most such cycles
-    /// counts.
+    /// The number of cycles without an output, of the chain that has the most of them.
     pub without: u64,
     /// The 99th percentile of how late the dispatcher woke up, in ns.
     pub dispatcher_p99_ns: u64,
@@ -63,8 +62,7 @@ pub struct EarlierPlan {
     pub executions: u64,
     pub late: u64,
     pub discarded: u64,
-    /// The number of cycles without an output. Of all chains, the one with the most such cycles
-    /// counts.
+    /// The number of cycles without an output, of the chain that has the most of them.
     pub without: u64,
     /// The plan's promises and the measured values. Executions that are no longer stored do not
     /// count.

@@ -1,8 +1,8 @@
 //! The playback buffer: items in blocks of a lossless channel, in locked memory of a fixed size.
 //!
 //! The loader writes items into loaned blocks, and the player reads them in place. The faster side
-//! waits: without a credit the loader stops, and nothing is dropped (HIL paper, concept 3). An item
-//! that spans several blocks is gathered into memory that was allocated for it before.
+//! waits: without a credit the loader stops, and nothing is dropped (Konheiser et al., concept 3).
+//! An item that spans several blocks is gathered into memory that was allocated for it before.
 
 use crate::item::{Stamp, StreamId};
 use crate::memory::LockedMemory;
@@ -14,8 +14,8 @@ const BLOCK: usize = 16 << 10;
 /// The longest recorded time that a block spans, in ns. If the source stalls, the items that it
 /// delivered before are delayed by at most this time.
 pub(crate) const SPAN_NS: i64 = 10_000_000;
-/// The size of the head before an item or a piece of an item, in bytes: time, stream, length of the item,
-/// length of the piece.
+/// The size of the head before an item or a piece of an item, in bytes: time, stream, length of the
+/// item, length of the piece.
 const HEAD: usize = 24;
 const USED: usize = 8;
 const FULL_BYTES: u64 = (BLOCK - USED - HEAD - 8) as u64;
@@ -240,8 +240,8 @@ impl<'b> Iterator for Pieces<'b> {
     }
 }
 
-/// Joins the pieces of an item that spans several blocks. Real-time safe: it copies into memory that is
-/// already allocated.
+/// Joins the pieces of an item that spans several blocks. Real-time safe: it copies into memory
+/// that is already allocated.
 pub(crate) struct Gather {
     room: Box<[u8]>,
     have: usize,

@@ -31,8 +31,8 @@ pub struct Choice {
     pub compared: Vec<String>,
     /// The streams to rename: pairs of recorded name and new name.
     pub rename: Vec<(String, String)>,
-    /// The CAN identifiers to play, with 11 or 29 bits. If this list and `messages` are empty, all frames are
-    /// played.
+    /// The CAN identifiers to play, with 11 or 29 bits. If this list and `messages` are empty, all
+    /// frames are played.
     pub ids: Vec<RangeInclusive<u32>>,
     /// The identifiers of the CAN messages to play, in addition to `ids`.
     pub messages: Vec<FrameId>,
@@ -131,8 +131,8 @@ impl Span {
         at_ns
     }
 
-    /// Returns the span of the next repetition. It begins after the end of this repetition; the
-    /// pause between them is the mean distance of items.
+    /// Returns the span of time that the next repetition of the recording takes. It begins after
+    /// the end of this repetition and a pause. The pause is the mean time between two items.
     fn next(&self) -> Span {
         let first = self.first_ns.unwrap_or(0);
         let length = self.last_ns.saturating_sub(first);
@@ -184,14 +184,16 @@ impl Chain {
         Ok(chain)
     }
 
-    /// Returns the number of selected streams that are left out, because their messages cannot be played.
+    /// Returns the number of selected streams that are left out, because their messages cannot be
+    /// played.
     pub fn unplayable(&self) -> u64 {
         self.unplayable
     }
 
-    /// Selects the requests to send so that each recorded request is sent once: those that the
-    /// server recorded, or those of the clients if the server recorded none. `recorded` are the
-    /// requests from a chain with the same choice and [`Sides::Both`].
+    /// Selects the requests to send so that each recorded request is sent once. For each service,
+    /// these are the requests that the server recorded, or those of the clients if the server
+    /// recorded none. `recorded` contains the requests from a chain with the same choice and
+    /// [`Sides::Both`].
     pub fn take_each_request_once(&mut self, recorded: &[Recorded]) {
         self.events.choose(recorded);
     }

@@ -11,7 +11,7 @@ use std::collections::hash_map::Entry;
 
 const MOST_IDS: usize = 4096;
 const MOST_STEPS: usize = 100;
-/// The length of a gap between two items from which on onbeat takes it for a step of the recorder's
+/// The length of a gap between two items from which on onbeat reports a step of the recorder's
 /// clock: one hour, in ns.
 pub const STEP_NS: u64 = 3_600_000_000_000;
 
@@ -58,14 +58,17 @@ pub struct StreamContents {
     pub of_type: Option<String>,
     pub items: u64,
     pub bytes: u64,
-    /// The recorded time of the stream's first item, in ns since 1970. `None` if the stream has no items.
+    /// The recorded time of the stream's first item, in ns since 1970. `None` if the stream has no
+    /// items.
     pub first_ns: Option<i64>,
-    /// The recorded time of the stream's last item, in ns since 1970. `None` if the stream has no items.
+    /// The recorded time of the stream's last item, in ns since 1970. `None` if the stream has no
+    /// items.
     pub last_ns: Option<i64>,
-    /// The mean rate of items. `None` with fewer than two items, or if all items have the same time.
+    /// The mean rate of items. `None` with fewer than two items, or if all items have the same
+    /// time.
     pub rate_hz: Option<f64>,
-    /// The number of frames of each CAN identifier. Identifiers are without the flag bits of `struct
-    /// can_frame`.
+    /// The number of frames of each CAN identifier. Identifiers are without the flag bits of
+    /// `struct can_frame`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub ids: BTreeMap<u32, u64>,
     /// The stream's CAN messages, with names from a database. Empty before

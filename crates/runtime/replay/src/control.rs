@@ -66,12 +66,12 @@ pub(crate) struct Playing {
     pub(crate) behind_ns: AtomicU64,
     pub(crate) first_ns: AtomicI64,
     pub(crate) position_ns: AtomicI64,
-    /// The number of changes of the axis of time. The number is odd while the player writes the
-    /// axis.
+    /// The number of changes of the axis of time, which maps recorded times to CLOCK_MONOTONIC. The
+    /// number is odd while the player writes the axis.
     axis_version: AtomicU32,
     axis_first_ns: AtomicI64,
     /// The time at which an item with the recorded time `axis_first_ns` is due (CLOCK_MONOTONIC). A
-    /// pause moves it.
+    /// pause moves this time to a later one.
     origin_ns: AtomicU64,
     /// The rate in recorded seconds per second, as the bits of an `f64`. 0 if the consumer sets the
     /// pace.
@@ -79,8 +79,8 @@ pub(crate) struct Playing {
 }
 
 impl Playing {
-    /// Stores the axis of time for other threads to read. Only the player calls this function.
-    /// Real-time safe.
+    /// Stores the axis of time, which maps recorded times to CLOCK_MONOTONIC, for other threads to
+    /// read. Only the player calls this function. Real-time safe.
     pub(crate) fn set_axis(&self, axis: &Axis, is_paced: bool) {
         let rate = if is_paced { axis.rate } else { 0.0 };
         // Only the player writes, so plain loads and stores suffice here.
@@ -128,8 +128,8 @@ pub struct State {
     pub position_ns: i64,
     /// The recorded time between the current item and the latest item in the buffer, in ns.
     pub ahead_ns: i64,
-    /// The loader's delay in ns when it first was later than its service curve allows. 0 if it
-    /// never was.
+    /// The loader's delay against its service curve, in ns, at the first time at which the delay
+    /// was too long. 0 if it never was.
     pub behind_ns: u64,
     pub paused: bool,
     /// True once the first item was due, so that playback has begun.
@@ -217,7 +217,8 @@ impl Control {
         self.seeking.is_possible.store(true, Relaxed);
     }
 
-    /// Returns the latest seek request, or `None` if its number is `done`. Real-time safe.
+    /// Returns the latest seek request. Returns `None` if the player has already carried it out,
+    /// which means that its number is `done`, or if the replay has ended. Real-time safe.
     pub(crate) fn sought(&self, done: u32) -> Option<Seek> {
         let number = self.seeking.number.load(Acquire);
         (number != done && number != CLOSED).then(|| Seek {
@@ -230,9 +231,9 @@ impl Control {
         self.seeking.done.store(done, Relaxed);
     }
 
-    /// Refuses later seek requests, because the replay ends. If a request other than `done` has
-    /// already come, changes nothing and returns `false`, because the replay then continues.
-    /// Real-time safe.
+    /// Refuses later seek requests, because the replay ends. `done` is the number of the last
+    /// request that the player has carried out. If a newer request has already come, changes
+    /// nothing and returns `false`, because the replay then continues. Real-time safe.
     pub(crate) fn close(&self, done: u32) -> bool {
         let number = &self.seeking.number;
         number

@@ -29,7 +29,8 @@ pub struct FrameId {
 }
 
 impl FrameId {
-    /// Returns the identifier in the first word of `struct can_frame`, or `None` for an error frame.
+    /// Returns the identifier in the first word of `struct can_frame`, or `None` for an error
+    /// frame.
     pub fn of_word(word: u32) -> Option<FrameId> {
         (word & ERROR == 0).then_some(FrameId {
             is_extended: word & EXTENDED != 0,

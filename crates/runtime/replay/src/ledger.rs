@@ -65,17 +65,18 @@ pub struct StreamFigures {
     pub not_played: u64,
     /// The number of items that were read but skipped, because the user sought to another place.
     pub skipped: u64,
-    /// The size of items in bytes (Table I of the HIL paper).
+    /// The size of items in bytes (Table I of Konheiser et al., see docs/papers.md).
     pub bytes: Extent,
-    /// The time between two items as recorded, in ns (cycle time in Table I of the HIL paper).
+    /// The time between two items as recorded, in ns (cycle time in Table I of Konheiser et al.,
+    /// see docs/papers.md).
     pub recorded_cycle_ns: Extent,
     /// The time between two items as played, in ns.
     pub played_cycle_ns: Extent,
     /// The time in ns from the instant at which an item was due to its departure. Its mean is the
-    /// delay in Table III of the HIL paper.
+    /// delay in Table III of Konheiser et al. (docs/papers.md).
     pub lateness_ns: Lateness,
-    /// The largest minus the smallest lateness of the stream's items, in ns (jitter in Table III of
-    /// the HIL paper).
+    /// The largest minus the smallest lateness of the stream's items, in ns. This is the jitter in
+    /// Table III of Konheiser et al. (docs/papers.md).
     pub jitter_ns: u64,
 }
 
@@ -250,8 +251,8 @@ impl Ledger {
         self.rows.iter_mut().for_each(|row| row.last = None);
     }
 
-    /// Counts a fragment of a datagram. It leaves later, together with the datagram's last
-    /// fragment. Real-time safe.
+    /// Counts a fragment of a datagram. The sink sends the fragment later, together with the
+    /// datagram's last fragment. Real-time safe.
     pub(crate) fn kept(&mut self, stamp: Stamp) {
         if let Some(row) = self.rows.get_mut(stamp.stream.0 as usize) {
             row.kept += 1;

@@ -1,6 +1,6 @@
-//! Plays recorded traffic again: no item is lost, and each item leaves at its recorded time (HIL
-//! paper, Figure 1). Sources read recordings and sinks play them. Network calculus gives the size
-//! of the buffer between them.
+//! Plays recorded traffic again: no item is lost, and each item leaves at its recorded time
+//! (Konheiser et al., Figure 1). Sources read recordings and sinks play them. Network calculus
+//! gives the size of the buffer between them.
 //!
 //! ```text
 //! Source -> Chain -> loader thread -> buffer (credits) -> player thread -> Sink

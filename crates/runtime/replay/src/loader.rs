@@ -46,8 +46,9 @@ enum More {
 }
 
 impl Loader<'_> {
-    /// Loads the whole source into the buffer, and waits while the buffer is full. At the end it
-    /// drops the channel's producer, which shows the player the end.
+    /// Loads the whole source into the buffer, and waits while the buffer is full. At the end,
+    /// drops the producer of the channel to the player. The player then sees the end of the
+    /// recording.
     pub(crate) fn run(mut self, source: &mut dyn Source) -> Loaded {
         let mut loaded = Loaded {
             read: vec![0; source.streams().len()],

@@ -1,5 +1,5 @@
-//! Records what the device under test publishes on ROS 2 topics while a replay runs. Messages go to an
-//! MCAP file with the times of the recording.
+//! Records what the device under test publishes on ROS 2 topics while a replay runs. Messages go to
+//! an MCAP file with the times of the recording.
 
 use crate::control::Control;
 use crate::sink::ros::LOOK;
@@ -267,7 +267,8 @@ fn declare<W: std::io::Write + std::io::Seek>(
 }
 
 enum Offer {
-    /// The topic has publishers. The value is a QoS that matches the QoS of all of them.
+    /// The topic has publishers. The value is the QoS with which a subscription matches all of
+    /// them.
     Of(Qos),
     OtherType(String),
     Nobody,
@@ -405,7 +406,9 @@ impl Watch {
         }
     }
 
-    /// Returns the time at which the item was published, on this host's CLOCK_MONOTONIC.
+    /// Returns the time at which the latest received message was published, on this host's
+    /// CLOCK_MONOTONIC, in ns. If the publisher's clock differs from this host's, returns the time
+    /// at which the message arrived.
     fn published_ns(&mut self) -> u64 {
         let source_ns = self.item.source_ns.saturating_sub(realtime_offset_ns());
         let delay_ns = self.item.arrival_ns.saturating_sub(source_ns);

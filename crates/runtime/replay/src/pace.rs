@@ -58,8 +58,8 @@ impl Axis {
     }
 }
 
-/// Sleeps until `until_ns`, and busy-waits for the last `spin_ns`. Returns earlier only after a signal.
-/// Real-time safe: one system call.
+/// Sleeps until `until_ns`, and busy-waits for the last `spin_ns`. Returns earlier only after a
+/// signal. Real-time safe: one system call.
 pub(crate) fn sleep_until(until_ns: u64, spin_ns: u64) {
     let wake_ns = until_ns.saturating_sub(spin_ns);
     if monotonic_ns() < wake_ns {

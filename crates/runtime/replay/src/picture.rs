@@ -208,7 +208,6 @@ pub fn html(played: &Played) -> String {
     )
 }
 
-/// Returns an HTML table of the requests to services, or an empty text if there were no requests.
 fn requests(figures: &[RequestFigures]) -> String {
     let mut rows = String::new();
     for f in figures {

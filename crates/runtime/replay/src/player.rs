@@ -259,8 +259,8 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Records an item that left. Returns the time at which it left, in ns since the first item was
-    /// due.
+    /// Records an item that has just left. Returns the time at which it left, in ns since the first
+    /// item was due.
     fn left(&mut self, stamp: Stamp, bytes: usize, due_ns: u64) -> u64 {
         let left_ns = monotonic_ns();
         let began_ns = self.timeline.began_ns.unwrap_or(due_ns);
@@ -371,8 +371,8 @@ impl Stage<'_> {
         }
     }
 
-    /// Waits while the replay is paused. Returns `true` if the user asked for a single step. The
-    /// item with the recorded time `time_ns` is then due now.
+    /// Waits while the replay is paused. If the user asks for a single step, returns `true`, and
+    /// the item with the recorded time `time_ns` is due at once.
     fn pause(&mut self, time_ns: i64) -> Result<bool, Ended> {
         let since_ns = monotonic_ns();
         while self.control.is_paused() {

@@ -1,6 +1,6 @@
 //! Sends a recording from one host to another over a link. A loader reads and sends it on the first
-//! host. On the second host it is a [`Source`] with its own buffer and player (HIL paper, Figure
-//! 1).
+//! host. On the second host it is a [`Source`] with its own buffer and player (Konheiser et al.,
+//! Figure 1).
 //!
 //! Credits reach from the receiving buffer to the sending loader. While the buffer is full, nothing
 //! is taken from the link, and the sender waits. The network therefore loses nothing, and delays no

@@ -1,5 +1,5 @@
-//! Reads service events: the messages in which the service introspection of ROS 2 records requests and
-//! responses of services, and of the services of actions.
+//! Reads service events: the messages in which the service introspection of ROS 2 records requests
+//! and responses of services, and of the services of actions.
 
 use crate::item::{Kind, Stream, StreamId};
 use serde::Serialize;
@@ -74,7 +74,8 @@ pub(crate) fn without_topic(name: &str) -> &str {
     name.strip_suffix(TOPIC).unwrap_or(name)
 }
 
-/// Returns whether the stream is a topic that the server of one of these actions publishes.
+/// Returns whether the stream is a topic for the feedback or the status of one of these actions.
+/// The action's server publishes such topics.
 pub(crate) fn is_published_by(actions: &[String], stream: &Stream) -> bool {
     ["/_action/feedback", "/_action/status"].iter().any(|end| {
         let action = stream.name.strip_suffix(end);
@@ -83,7 +84,8 @@ pub(crate) fn is_published_by(actions: &[String], stream: &Stream) -> bool {
 }
 
 /// Parses the beginning of a service event: the encapsulation, `service_msgs/msg/ServiceEventInfo`,
-/// and the lengths of the two sequences, if their places are fixed.
+/// and the number of requests. Also parses the number of responses, which has a fixed place only if
+/// the event contains no request.
 ///
 /// # Errors
 /// Fails if the bytes are not those of a service event.

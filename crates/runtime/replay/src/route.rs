@@ -13,8 +13,8 @@ pub struct Outputs {
     pub sinks: Vec<Box<dyn Sink>>,
     /// For each stream, the index of its sink in `sinks`.
     pub routes: Vec<usize>,
-    /// The index of the sink that publishes `/clock`, and the stream under which the sink publishes it.
-    /// `None` if no clock is published.
+    /// The index of the sink that publishes `/clock`, and the stream under which the sink publishes
+    /// it. `None` if no clock is published.
     pub clock: Option<(usize, StreamId)>,
 }
 
@@ -24,8 +24,8 @@ pub struct Outputs {
 pub enum Target {
     /// Topics of ROS 2, on which the recorded messages are published.
     Ros,
-    /// UDP datagrams to `HOST:PORT`. If only `HOST` is given, to the port to which each datagram
-    /// was recorded.
+    /// UDP datagrams to `HOST:PORT`. If the port is missing, each datagram goes to the port to
+    /// which it was recorded.
     Udp(String),
     Can(String),
     Ethernet(String),
@@ -74,8 +74,8 @@ impl Target {
     }
 }
 
-/// Returns the target of each stream: the first of `named` that suits the stream best. If `named` is empty,
-/// each stream gets the usual target of its kind.
+/// Returns the target of each stream: the first of `named` that suits the stream best. If `named`
+/// is empty, each stream gets the usual target of its kind.
 ///
 /// # Errors
 /// Fails if no target suits a stream.

@@ -43,7 +43,8 @@ pub struct Settings {
     /// warns. `None` if the curve is unknown.
     pub watched: Option<(RateLatency, u64)>,
     pub pace: Pace,
-    /// The player's priority under SCHED_FIFO, 1 to 99. `None` means the normal time-sharing policy.
+    /// The player's priority under SCHED_FIFO, 1 to 99. `None` means the normal time-sharing
+    /// policy.
     pub priority: Option<u8>,
     /// The CPU on which the player runs. `None` leaves the choice to the kernel.
     pub cpu: Option<usize>,
@@ -114,7 +115,8 @@ pub struct Items {
     pub unsuitable: u64,
     pub skipped: u64,
     pub not_played: u64,
-    /// The number of items without an outcome. It is 0 unless the program has an error.
+    /// The number of items that were read and did not reach the player, although the replay went to
+    /// its end. Above 0 only if onbeat has a defect.
     pub lost: u64,
     /// The number of items that were not in the buffer when they were due. They left later.
     pub starved: u64,

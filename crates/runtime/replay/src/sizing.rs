@@ -1,5 +1,5 @@
-//! Computes the size of the playback buffer from the curves of the recording and of the loader (HIL
-//! paper, section II).
+//! Computes the size of the playback buffer from the curves of the recording and of the loader
+//! (Konheiser et al., section II).
 
 use crate::buffer::{blocks_for, bytes_by_hand, bytes_for, packed};
 use crate::contents::Contents;
@@ -12,8 +12,8 @@ use serde::Serialize;
 const EXACT: usize = 1 << 16;
 const TELL: u64 = 1 << 12;
 
-/// The curves of a recording and of its loader, measured by reading the recording once. Each item
-/// counts with the number of bytes that it needs in the buffer.
+/// The arrival curve of a recording and the service curve of its loader, measured by reading the
+/// recording once. Each item counts with the number of bytes that it needs in the buffer.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Clone, Debug)]
 pub struct Curves {
@@ -101,8 +101,8 @@ pub struct Sizing {
     /// The time in ns by which the user allows the loader's pauses to be longer than during the
     /// measurement.
     pub stall_asked_ns: u64,
-    /// The time in ns by which the loader's pauses can be longer than during the measurement, so
-    /// that the buffer is never empty. `None` if this buffer is too small even without longer
+    /// The longest time in ns by which the loader's pauses may exceed those of the measurement,
+    /// without the buffer becoming empty. `None` if this buffer is too small even without longer
     /// pauses.
     pub stall_ns: Option<u64>,
     /// The longest time from the departure of an item until the loader has replaced it, in ns.

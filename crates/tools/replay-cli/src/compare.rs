@@ -1,5 +1,5 @@
-//! `onbeat replay --compare` and `onbeat compare`: the outputs of a device under test, held against a
-//! recording.
+//! `onbeat replay --compare` and `onbeat compare`: the outputs of a device under test, held against
+//! a recording.
 
 use super::judge::{seconds, Judge};
 use super::keys;
@@ -55,7 +55,7 @@ pub struct Offline {
     json: bool,
 }
 
-/// A comparison whose options are checked, before the replay whose outputs are compared begins.
+/// A comparison whose options were checked before the replay.
 pub struct Prepared {
     watched: Vec<Watched>,
     rules: Rules,
@@ -114,7 +114,6 @@ pub fn prepare(args: &Args) -> Result<Option<Prepared>, CliError> {
     }))
 }
 
-/// Opens the recorded messages of the compared topics.
 fn expected(args: &Args) -> Result<Chain, CliError> {
     let choice = args.choice_compared()?;
     let Some(path) = &args.compare.expect else {

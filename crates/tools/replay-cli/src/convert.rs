@@ -37,8 +37,8 @@ writes under a temporary name, and renames the output when it is complete.
 Exit codes: 0 written; 1 failed; 2 wrong command line; 3 nothing to write; 5 nothing was written,
 because something would be lost (--strict).")]
 pub struct Args {
-    /// Recordings: rosbag2 and ROS 1 bags, MCAP, logs (candump, ASC, BLF, MDF, TRC), pcap, pcapng; also
-    /// packed with gzip, xz, zstd or bzip2. Several recordings become one
+    /// Recordings: rosbag2 and ROS 1 bags, MCAP, logs (candump, ASC, BLF, MDF, TRC), pcap, pcapng;
+    /// also packed with gzip, xz, zstd or bzip2. Several recordings become one
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// The file to write, or the directory of a bag; - is the standard output

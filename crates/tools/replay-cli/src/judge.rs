@@ -14,8 +14,8 @@ use std::time::Duration;
 /// The options of `onbeat replay` that compare.
 #[derive(clap::Args)]
 pub struct Live {
-    /// Compare what the application publishes on these topics with the recording, instead of playing
-    /// them; * stands for any characters
+    /// Compare what the application publishes on these topics with the recording, instead of
+    /// playing them; * stands for any characters
     #[arg(
         id = "compare",
         long,
@@ -24,7 +24,8 @@ pub struct Live {
         help_heading = "Comparing"
     )]
     pub topics: Vec<String>,
-    /// Compare with this recording instead, for example with one that --observed wrote
+    /// Compare with this recording instead of the played one, for example with one that --observed
+    /// wrote
     #[arg(long, value_name = "FILE", help_heading = "Comparing")]
     pub expect: Option<PathBuf>,
     /// Store the observed messages in this MCAP file, with times of the recording
@@ -47,7 +48,8 @@ pub struct Judge {
         help_heading = "Comparing"
     )]
     pub tolerance: Vec<Tolerance>,
-    /// Do not compare these fields, for example header.stamp or TOPIC:FIELD; * stands for any characters
+    /// Do not compare these fields, for example header.stamp or TOPIC:FIELD; * stands for any
+    /// characters
     #[arg(
         long,
         value_name = "FIELD,...",

@@ -1,5 +1,5 @@
-//! Reads keys from a terminal, and notes the signals that end a command. The terminal gets its settings back
-//! on every way out, also when a signal stops or ends the process.
+//! Reads keys from a terminal, and notes the signals that end a command. The terminal gets its
+//! settings back on every way out, also when a signal stops or ends the process.
 
 use super::order::Order;
 use std::io::{self, IsTerminal};

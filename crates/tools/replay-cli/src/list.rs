@@ -31,8 +31,8 @@ kind. A gap of an hour or more is reported as a step of the clock: replay --max-
 Exit codes: 0 listed; 1 a file cannot be read, or not to its end; 2 wrong command line;
 3 a recording has no items.")]
 pub struct Args {
-    /// Recordings: rosbag2 and ROS 1 bags, MCAP, logs (candump, ASC, BLF, MDF, TRC), pcap, pcapng; also
-    /// packed with gzip, xz, zstd or bzip2
+    /// Recordings: rosbag2 and ROS 1 bags, MCAP, logs (candump, ASC, BLF, MDF, TRC), pcap, pcapng;
+    /// also packed with gzip, xz, zstd or bzip2
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// DBC file with the names of CAN messages: list the frames by message
@@ -186,7 +186,6 @@ fn row(stream: &StreamContents) -> Vec<String> {
     ]
 }
 
-/// Formats a length of recorded time, from nanoseconds to years.
 fn length(ns: u64) -> String {
     const HOUR_NS: u64 = 3_600_000_000_000;
     match ns / HOUR_NS {

@@ -65,17 +65,17 @@ its end; 2 wrong command line; 3 nothing to play; 5 something left later than --
 with --compare: 6 onbeat did not receive all messages, so the comparison is open; 7 something
 differs from the recording.")]
 pub struct Args {
-    /// Recordings: rosbag2 and ROS 1 bags, MCAP, logs (candump, ASC, BLF, MDF, TRC), pcap, pcapng; also
-    /// packed with gzip, xz, zstd or bzip2.
-    /// Several recordings share one time axis. link:ADDRESS:PORT receives a recording from another host
+    /// Recordings: rosbag2 and ROS 1 bags, MCAP, logs (candump, ASC, BLF, MDF, TRC), pcap, pcapng;
+    /// also packed with gzip, xz, zstd or bzip2. Several recordings share one time axis.
+    /// link:ADDRESS:PORT receives a recording from another host
     #[arg(value_name = "RECORDING", required = true)]
     pub sources: Vec<PathBuf>,
     /// Shift recordings of different times so that all begin at the same time
     #[arg(long)]
     pub align: bool,
-    /// Destination: ros, udp:HOST:PORT, can:INTERFACE or eth:INTERFACE. udp:HOST keeps the recorded ports
-    /// of a capture. If there are several destinations, each stream goes to the one that suits it best.
-    /// link:HOST:PORT sends the recording to another host, which plays it
+    /// Destination: ros, udp:HOST:PORT, can:INTERFACE or eth:INTERFACE. udp:HOST keeps the recorded
+    /// ports of a capture. If there are several destinations, each stream goes to the one that
+    /// suits it best. link:HOST:PORT sends the recording to another host, which plays it
     #[arg(long, value_name = "WHERE")]
     pub to: Vec<Where>,
     /// Send UDP datagrams that were recorded to PORT to this address

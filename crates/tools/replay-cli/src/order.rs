@@ -1,4 +1,5 @@
-//! Carries out the orders of a user while a recording is played. They come by keys or over a socket.
+//! Carries out the orders of a user while a recording is played. They come by keys or over a
+//! socket.
 
 use onbeat_replay::control::{Control, State};
 use serde::{Deserialize, Serialize};
@@ -24,8 +25,8 @@ pub enum Order {
     },
     Faster {},
     Slower {},
-    /// Continues at another recorded time: at `to_s` seconds since the first item, or `by_s`
-    /// seconds later or earlier than now.
+    /// Continues at another recorded time: `to_s` seconds after the first item, or `by_s` seconds
+    /// after the present position. A negative `by_s` goes back.
     Seek {
         #[serde(default)]
         to_s: Option<f64>,

@@ -1,4 +1,5 @@
-//! Defines the options that select a part of a recording. `onbeat replay` and `onbeat convert` share them.
+//! Defines the options that select a part of a recording. `onbeat replay` and `onbeat convert`
+//! share them.
 
 use super::dbc::{self, Ids};
 use onbeat_replay::chain::{Choice, Direction};
@@ -22,7 +23,7 @@ pub struct Selection {
     /// DBC file with the names of CAN messages
     #[arg(long, value_name = "FILE")]
     dbc: Vec<PathBuf>,
-    /// Take only the frames and packets that the recorder received, or only those that its host sent
+    /// Use only the frames and packets that the recorder received, or only those that its host sent
     #[arg(long, value_name = "received|sent|all", default_value = "all", hide_default_value = true, value_parser = parse_direction)]
     direction: Direction,
     /// Give stream A the name B

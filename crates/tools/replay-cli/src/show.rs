@@ -104,7 +104,6 @@ fn requests(figures: &[RequestFigures]) -> Table {
     table
 }
 
-/// Returns sentences about requests that were not sent, and about faulty responses.
 fn request_notes(figures: &RequestFigures) -> Vec<String> {
     let mut notes = Vec::new();
     for (n, what) in [

@@ -1,7 +1,8 @@
-//! Takes orders to a running replay over a Unix socket: a line of JSON for each order and each reply.
+//! Takes orders to a running replay over a Unix socket: a line of JSON for each order and each
+//! reply.
 //!
-//! A thread of its own under time-sharing serves all connections, and only sets atomic values that the player
-//! reads. Its memory and its CPU time are limited, whatever the connections send.
+//! A thread of its own under time-sharing serves all connections, and only sets atomic values that
+//! the player reads. Its memory and its CPU time are limited, whatever the connections send.
 
 use super::order::{Order, Orders, Shown};
 use onbeat_terminal::term::one_line;
@@ -103,7 +104,7 @@ struct Client {
     stream: UnixStream,
     input: Vec<u8>,
     output: Vec<u8>,
-    /// True while the rest of a line that is too long is skipped.
+    /// True while onbeat skips the rest of a line that is too long.
     skips: bool,
     /// The number of the round in which the client last sent something.
     active: u64,
@@ -177,8 +178,8 @@ impl Client {
         self.output.len() < MOST_UNREAD
     }
 
-    /// Carries out the orders that the client sent, and sends replies, without waiting. Fails if
-    /// the client has closed its connection.
+    /// Carries out the orders that the client sent, and sends replies, without waiting. `turn` is
+    /// the number of the round. Fails if the client has closed its connection.
     fn serve(&mut self, orders: &Orders, turn: u64) -> io::Result<()> {
         if self.takes_orders() {
             let mut bytes = [0; LONGEST_LINE];

@@ -1,4 +1,5 @@
-//! Tests `onbeat convert` as a user runs it: formats, cuts, losses, refused outputs and a killed process.
+//! Tests `onbeat convert` as a user runs it: formats, cuts, losses, refused outputs and a killed
+//! process.
 
 use std::fs;
 use std::io::Read;
@@ -201,8 +202,8 @@ fn recordings_and_existing_files_are_not_overwritten() {
     );
 }
 
-/// Limits the size of files that the command can write. At the limit, a write fails if `fails` is true.
-/// Otherwise the write kills the process.
+/// Limits the size of files that the command can write. At the limit, a write fails if `fails` is
+/// true. Otherwise the write kills the process.
 fn limited(mut command: Command, bytes: u64, fails: bool) -> Command {
     // SAFETY: the closure only calls functions that are safe between fork and exec.
     unsafe {

@@ -23,8 +23,8 @@ pub use threads::{Destination, SeenThread, Started};
 pub struct DryRun {
     /// The plan's servers, with the slots in which their gates open.
     pub servers: Vec<Server>,
-    /// The threads of the application that would be changed. Empty if no application of the plan
-    /// runs.
+    /// The application's threads that a shaping session would change. Empty if the plan's
+    /// application does not run.
     pub threads: Vec<SeenThread>,
     /// The number of threads in the application's processes that a session would not change.
     pub untouched: usize,
@@ -32,7 +32,7 @@ pub struct DryRun {
     /// therefore run only in slots.
     pub sharing: Vec<Unplanned>,
     pub started: Vec<Started>,
-    /// The callbacks that the plan requires and that did not run.
+    /// The callbacks that the plan requires and that did not run during the dry run.
     pub missing: Vec<String>,
     pub risks: Vec<String>,
     /// The machine's settings that matter to shaping, each with its grade.

@@ -6,28 +6,28 @@ use onbeat_reserve::Move;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 const MIN_CAUSE_NS: u64 = 50_000;
-/// A delay is named as the cause of an overrun only if it is at least as long as the overrun
-/// divided by this number.
+/// A limit as a divisor. onbeat names a delay as a cause only if the delay is long enough: at least
+/// the time by which the output missed its last slot, divided by this number.
 const CAUSE_DIVISOR: u64 = 4;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Late {
     pub(crate) cycle: i64,
     pub(crate) cycle_ns: u64,
-    /// The time at which the late output's first callback started, or at which the throttler
-    /// published the input.
+    /// The start of the execution with the late output (CLOCK_MONOTONIC), in ns. It is the start of
+    /// the first callback, or the time at which the throttler published the input.
     pub(crate) start_ns: u64,
     pub(crate) ready_ns: u64,
     pub(crate) output_ns: u64,
-    /// The end of the last slot in which the output could leave. The output should have been ready
-    /// by then.
+    /// The end of the last slot in which the output could leave (CLOCK_MONOTONIC), in ns.
     pub(crate) due_ns: u64,
     pub(crate) usual_start_ns: u64,
 }
 
 impl Late {
-    /// Returns true if the shaper's report `release` is about this late output. The shaper then
-    /// received the output after it was ready, and published it when it left.
+    /// Returns true if the shaper's report `release` is about this late output. Such a report is
+    /// marked as late. It shows an arrival at or after `ready_ns`, and a publication at `output_ns`
+    /// or none.
     pub(super) fn is_reported_by(&self, release: &Release) -> bool {
         release.late
             && release.arrival_ns >= self.ready_ns
@@ -52,7 +52,7 @@ pub struct LateOutput {
     pub cycle: i64,
     /// The time at which the output's first callback started (CLOCK_MONOTONIC), in ns.
     pub start_ns: u64,
-    /// The cause of the delay, as a sentence without its full stop.
+    /// The cause of the output's lateness, as a sentence without its full stop.
     pub cause: String,
     pub parts: Vec<Part>,
     /// The events from the begin of the cycle until the output was ready, one line each.
@@ -98,9 +98,9 @@ impl LateOutputFacts<'_> {
         (sentence, parts)
     }
 
-    /// Returns the time from the end of the last slot to the arrival of the output at the shaper,
-    /// in ns. If the shaper did not report the output, the time at which it was ready counts as its
-    /// arrival.
+    /// Returns the time in ns from the end of the last slot to the arrival of the output at the
+    /// shaper. If the shaper did not report the output, the time at which the output was ready
+    /// counts as its arrival.
     fn overrun_ns(&self) -> u64 {
         let arrived_ns = self.item.map_or(self.late.ready_ns, |i| i.arrival_ns);
         arrived_ns.saturating_sub(self.late.due_ns)
@@ -136,8 +136,9 @@ impl LateOutputFacts<'_> {
         }
     }
 
-    /// Returns the times in which a thread of the chain was ready to run while another thread had
-    /// the CPU. Adds these times up by the thread that had the CPU.
+    /// Returns the waits of the chain's threads for a CPU while they were ready to run. Returns one
+    /// part for each other thread that had the CPU. Further parts are the time that the host took,
+    /// and the time that idle CPUs needed to wake up.
     fn waits_for_cpu(&self, thread: &dyn Fn(u32) -> String) -> Vec<Part> {
         // These threads ran the chain's callbacks. Waits of other threads delayed nobody in the
         // chain.
@@ -196,8 +197,8 @@ impl LateOutputFacts<'_> {
         parts
     }
 
-    /// Returns the time by which the chain's callbacks took longer than usual. Subtracts
-    /// `waited_ns`, the waits for a CPU, because other parts already report them.
+    /// Returns the time by which the chain's callbacks together took longer than usual. Subtracts
+    /// `waited_ns`, the waits for a CPU, because they are reported as separate parts.
     fn longer_callbacks(&self, waited_ns: u64, name: &dyn Fn(usize) -> String) -> Option<Part> {
         let beyond = |c: &Cause| c.took_ns.saturating_sub(c.usual_ns);
         let all_ns: u64 = self.runs.iter().map(beyond).sum();

@@ -28,8 +28,8 @@ struct OpenCycle {
     delivered: Box<[bool]>,
 }
 
-/// The longest time from the last output of an application that ends to the end of its process.
-/// Cycles in this time break no promise.
+/// The time in ns that an application may take to shut down, from its last output to the end of its
+/// process. Cycles without an output in this time break no promise.
 pub(crate) const SHUTDOWN_NS: u64 = 5_000_000_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,7 +120,8 @@ impl Deliveries {
         self.close_before(start_ns.saturating_sub(self.patience_ns));
     }
 
-    /// Counts the cycles without a start until [`SHUTDOWN_NS`] before `now_ns`. The caller must
+    /// Counts the cycles without a start. Leaves out the latest cycles: those within
+    /// [`SHUTDOWN_NS`] or `patience_ns` before `now_ns`, whichever time is longer. The caller must
     /// have recorded all earlier starts.
     pub(crate) fn passed(&mut self, now_ns: u64) {
         let until_ns = now_ns.saturating_sub(self.patience_ns.max(SHUTDOWN_NS));

@@ -32,8 +32,8 @@ impl Isolation {
     }
 
     /// Records that the thread stops running at `at_ns`. Returns the longest time in ns that the
-    /// thread ran without a break outside of all slots, or `None` if the start of the run is
-    /// unknown. `origin_ns` is the start of one cycle.
+    /// thread ran without a break outside of all slots. Returns `None` if the start of the run is
+    /// unknown. `origin_ns` is the start of any cycle.
     pub fn stops(&mut self, at_ns: u64, origin_ns: u64) -> Option<u64> {
         let from_ns = self.running_since_ns.take()?;
         let origin_ns = i64::try_from(origin_ns).unwrap_or(i64::MAX);
@@ -54,7 +54,7 @@ struct Watched {
 }
 
 /// Watches the runs of all threads that belong to servers with slots. With soft gates, only runs at
-/// a real-time priority count: the gates report when they change the priority.
+/// a real-time priority count. The gates report each change of a thread's priority.
 #[derive(Debug, Default)]
 pub struct IsolationMonitor {
     threads: HashMap<u32, Watched>,
@@ -92,14 +92,15 @@ impl IsolationMonitor {
         self.changes.extend(changes);
     }
 
-    /// Gives the servers other slots from `from_ns` on. The caller may later push events from
+    /// Replaces the slots of all servers from `from_ns` on. `by_server` contains a comparison with
+    /// the new slots for each server of the plan, or `None`. The caller may later push events from
     /// before `from_ns`.
     pub fn swap(&mut self, from_ns: u64, by_server: Vec<Option<Isolation>>) {
         self.swaps.push_back((from_ns, by_server));
     }
 
-    /// Measures each run of a watched thread that ends in `events` until `until_ns`. `origin_ns` is
-    /// the start of one cycle.
+    /// Measures each run of a watched thread that ends before `until_ns` according to `events`.
+    /// `origin_ns` is the start of any cycle.
     pub fn push(&mut self, events: &[Event], until_ns: u64, origin_ns: u64) {
         for event in events.iter().take_while(|e| e.time_ns < until_ns) {
             while self
@@ -192,8 +193,8 @@ impl IsolationMonitor {
         self.oldest = (self.oldest + 1) % most;
     }
 
-    /// Returns for each of the latest runs the longest time in ns that the thread ran without a
-    /// break outside of its slots. The order is arbitrary.
+    /// Returns, for each of the latest runs of watched threads, the longest time in ns that the
+    /// thread ran without a break outside of its slots. The order is arbitrary.
     pub fn outside_ns(&self) -> &[u64] {
         &self.outside_ns
     }

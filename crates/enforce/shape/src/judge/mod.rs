@@ -54,7 +54,7 @@ pub struct Judgement {
 
 impl Judgement {
     /// Creates the judgement of an execution, with its cycle and its band. `origin_ns` is the start
-    /// of one cycle.
+    /// of any cycle (CLOCK_MONOTONIC).
     pub fn new(plan: &Plan, execution: Execution, origin_ns: u64) -> Judgement {
         let origin_ns = i64::try_from(origin_ns).unwrap_or(i64::MAX);
         let cycle = Cycle::new(plan.cycle_ms.0.max(1), origin_ns).expect("1 at least");

@@ -22,7 +22,7 @@ pub struct Counts {
     pub known: u64,
     /// The number of outputs whose cycle the shaper inferred from the time of their arrival.
     pub inferred: u64,
-    /// The number of outputs to which their lineage and the recording assign different cycles.
+    /// The number of outputs for which the lineage and the recording show different cycles.
     pub disputed: u64,
 }
 

@@ -97,8 +97,9 @@ impl<'a> Application<'a> {
     }
 }
 
-/// Returns true if this callback publishes the output. If a synchroniser publishes the output, the
-/// subscription whose message comes last publishes it.
+/// Returns true if this callback can publish the output. If a synchroniser publishes the output,
+/// all callbacks of the synchroniser's node count, because the subscription whose message comes
+/// last publishes it.
 fn publishes(output: &Output, callback: &str) -> bool {
     let node = |id: &str| id.split(':').next().map(str::to_owned);
     output.callback == callback

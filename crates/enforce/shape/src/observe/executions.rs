@@ -20,7 +20,7 @@ pub struct Release {
     pub output: usize,
     /// The source time stamp of the message that the shaper received (CLOCK_REALTIME).
     pub source_ns: i64,
-    /// The time at which the shaper had taken the message (CLOCK_MONOTONIC), in ns.
+    /// The time at which the shaper had completely received the message (CLOCK_MONOTONIC), in ns.
     pub arrival_ns: u64,
     /// The time at which the call that published the message began (CLOCK_MONOTONIC), in ns. 0 if
     /// the message was discarded.
@@ -29,8 +29,8 @@ pub struct Release {
     pub done_ns: u64,
     pub late: bool,
     pub refused: bool,
-    /// The start of the execution that published the message (CLOCK_MONOTONIC), according to
-    /// lineage. `None` if the shaper inferred the cycle from the arrival.
+    /// The start of the execution that produced the message (CLOCK_MONOTONIC), in ns, according to
+    /// the message's lineage. `None` if the shaper inferred the cycle from the time of arrival.
     pub born_ns: Option<u64>,
 }
 
@@ -117,8 +117,9 @@ pub struct Executions {
     ends: Vec<ChainEnds>,
     inputs: Vec<String>,
     items: Vec<VecDeque<ShaperItem>>,
-    /// Contains an entry for each callback that took a message from a shaper: the start of the
-    /// callback, and the start of the chain's execution that made the message.
+    /// The starts of callbacks that took a message from a shaper. Each entry contains such a start,
+    /// and the start of the chain's execution that produced the message. Times are in ns of
+    /// CLOCK_MONOTONIC.
     bridges: VecDeque<(u64, u64)>,
     last: VecDeque<Execution>,
 }

@@ -27,19 +27,20 @@ const MIN_ARRIVALS: usize = 12;
 
 const REFIT_AFTER: usize = 8;
 
-/// onbeat fits a line to arrivals only if they spread over at most a cycle divided by this number.
+/// A limit as a divisor of the cycle. onbeat fits a line to an input's arrivals only if they spread
+/// around the line by at most a cycle divided by this number.
 const SPREAD_PART: i64 = 8;
 
-/// An arrival is an outlier if its distance from the fitted line exceeds a cycle divided by this
-/// number.
+/// A limit as a divisor of the cycle. An arrival is an outlier if its distance from the line of its
+/// input exceeds a cycle divided by this number.
 const OUTLIER_PART: i64 = 16;
 
 /// The limit of the origin's speed as a divisor: in each cycle, the origin moves by at most a cycle
 /// divided by this number (250 ppm).
 pub const SLEW_PART: i64 = 4000;
 
-/// Each step of the origin covers at most the remaining distance to its goal, divided by this
-/// number.
+/// A limit as a divisor. A step of the origin covers at most the remaining distance to the origin's
+/// goal, divided by this number.
 const WAY_PART: i64 = 4;
 
 /// The origin does not start to move while its distance from its goal is below a cycle divided by
@@ -52,8 +53,9 @@ const NEAR_PART: i64 = 1000;
 
 const MOST_SLOPE: f64 = 1e-3;
 
-/// The divisor for smoothing the slope. The smoothed slope moves towards the new slope by their
-/// difference divided by this number.
+/// The divisor for smoothing the slope of an input's line, which shows the drift of the input's
+/// clock. The smoothed slope moves towards each new slope by their difference divided by this
+/// number.
 const SLOPE_PART: f64 = 8.0;
 
 #[derive(Debug, Clone, Copy)]
@@ -81,8 +83,8 @@ impl Line {
 #[derive(Debug, Clone, Default)]
 struct Input {
     window: VecDeque<Arrival>,
-    /// The latest consecutive arrivals that were outliers of the line. They may show that the input
-    /// has a new phase.
+    /// The latest consecutive arrivals that are outliers of the input's line. They may show that
+    /// the input has a new phase.
     elsewhere: VecDeque<Arrival>,
     line: Option<Line>,
     slope: Option<f64>,
@@ -95,10 +97,10 @@ struct Input {
 /// A movement of the origin, the instant at which cycles begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moved {
-    /// The origin moved by a small step, to this time (CLOCK_MONOTONIC, ns).
+    /// The origin moved by a small step. The value is the new origin (CLOCK_MONOTONIC), in ns.
     Slewed(u64),
-    /// The inputs arrived at another phase, and the origin moved at once, to this time
-    /// (CLOCK_MONOTONIC, ns).
+    /// The inputs arrived at another phase, so the origin moved at once. The value is the new
+    /// origin (CLOCK_MONOTONIC), in ns.
     FoundAgain(u64),
 }
 
@@ -185,7 +187,8 @@ impl Input {
         self.last = Some((at_ns, cycle));
     }
 
-    /// Adds an arrival of the input. Returns true if the input now arrives at another phase.
+    /// Adds an arrival of the input. `raw_ns` is the arrival's deviation from the grid of cycles;
+    /// whole periods do not count in it. Returns true if the input now arrives at another phase.
     fn add(&mut self, at_ns: u64, raw_ns: i64, period_ns: i64) -> bool {
         let last_ns = self.window.back().map_or(at_ns, |last| last.at_ns);
         if at_ns.saturating_sub(last_ns) > WINDOW as u64 * period_ns as u64
@@ -262,8 +265,9 @@ impl Input {
     }
 }
 
-/// Returns a line fitted to the arrivals, or `None` if they spread too far. `slope` is the slope of
-/// the previous line.
+/// Returns a line that shows the deviations of the arrivals from the grid of cycles over time.
+/// Returns `None` if the arrivals spread too far around the line. `slope` is the slope of the
+/// previous line. The new slope is smoothed with it.
 fn line(arrivals: &VecDeque<Arrival>, slope: Option<f64>, period_ns: i64) -> Option<Line> {
     let half = arrivals.len() / 2;
     let first = arrivals.front()?;

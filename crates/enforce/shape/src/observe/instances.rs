@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
     Holds,
-    /// The process with id `was`, which ran the callback before, has ended. The callback now
-    /// belongs to this process.
+    /// The process with id `was` ran the callback before, and has ended. The callback now belongs
+    /// to the process that has just run it.
     Anew {
         was: u32,
     },

@@ -27,7 +27,8 @@ pub(crate) struct Joins(Vec<ChainJoin>);
 #[derive(Debug)]
 struct ChainJoin {
     callback: String,
-    /// The topic of the synchroniser's output, and the topic from which a shaper takes this output.
+    /// The topics on which the synchroniser's output is published: the held topics from which
+    /// shapers take it, and then its final topic.
     topics: Vec<String>,
     begins: Roots,
     input: Option<(u32, onbeat_record::Root)>,
@@ -74,8 +75,8 @@ impl Joins {
         ended
     }
 
-    /// Records a run of one of the plan's callbacks. If the run shows a new or different join of
-    /// the callback's input, returns the change.
+    /// Records a run of a callback whose messages a synchroniser joins. Returns the change of the
+    /// join if the run shows another input than before, or the first one.
     pub(crate) fn ran(
         &mut self,
         callback: &str,
@@ -122,8 +123,9 @@ impl ChainJoin {
         None
     }
 
-    /// Returns the join of the process `pid` if it is new. If two publishers of the process publish
-    /// the output, the join stays unknown.
+    /// Returns the change of the join in process `pid`, or `None` if the join was already reported.
+    /// A join consists of the synchroniser's input and the publisher of its output. If two
+    /// publishers of the process publish the output, the join stays unknown.
     fn change(&mut self, pid: u32) -> Option<JoinChange> {
         let (_, input) = self.input.filter(|input| input.0 == pid)?;
         let mut publishers = self.publishers.iter().filter(|of| of.0 == pid);

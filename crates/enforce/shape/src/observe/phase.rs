@@ -12,11 +12,13 @@ const STARTS_PER_WINDOW: usize = 32;
 
 const STARTS_AFTER_RESTART: usize = 12;
 
-/// Starts form a grid only if they spread over at most a cycle divided by this number.
+/// A limit as a divisor of the cycle. The starts of the first callback form a grid of cycles only
+/// if they spread over at most a cycle divided by this number.
 const JUMP_PART: i64 = 8;
 
-/// With several inputs, a cycle begins a margin after its last input, so that a late input still
-/// belongs to its own cycle. The margin is a cycle divided by this number.
+/// A margin as a divisor of the cycle. In a plan with several inputs, a cycle begins after its last
+/// input and a margin, so that a late input still belongs to its own cycle. The margin is a cycle
+/// divided by this number.
 const BEHIND_PART: u64 = 10;
 
 const ARRIVALS: usize = 20;
@@ -32,8 +34,8 @@ const STEADY_PART: u64 = 16;
 /// by this number.
 const STAY_PART: u64 = 8;
 
-/// The number of latest origins that are stored. Earlier ones are needed because an execution is
-/// complete only a quarter of a second after its end.
+/// The maximum number of origins that are stored. Earlier origins are needed because an execution
+/// is complete only a quarter of a second after its end.
 const MAX_ORIGINS: usize = 64;
 
 /// Estimates the origin of a chain's cycles from the starts of its first callback.
@@ -148,8 +150,9 @@ impl Phase {
         behind_last(period_ns, come, None).map(|origin_ns| Phase::new(period_ns, origin_ns))
     }
 
-    /// Returns true if the arrivals of an input may still become more regular. The origin that
-    /// [`Phase::behind`] finds would then move later.
+    /// Returns true if one of the inputs may still become steadier: too few of its arrivals are
+    /// known, or they spread too far. The origin that [`Phase::behind`] finds would then move
+    /// later.
     pub fn may_settle<'a>(
         period_ns: u64,
         inputs: impl IntoIterator<Item = &'a VecDeque<u64>>,
@@ -215,10 +218,10 @@ fn cycle(period_ns: u64, origin_ns: u64) -> Cycle {
     Cycle::new(period_ns.max(1), origin_ns).expect("1 at least")
 }
 
-/// Returns the start of a cycle, after the last input before the longest gap without inputs. `come`
-/// contains the positions of the inputs in a cycle. `now` is the present start. If `now` lies in
-/// another gap that is nearly as long, the start stays in that gap. This keeps the origin from
-/// jumping between the two gaps.
+/// Returns the start of a cycle. It lies after the last input before the longest gap without
+/// inputs. `come` contains the positions of the inputs within a cycle, and `now` the present start
+/// of a cycle, both in ns. If `now` lies in another gap that is nearly as long, the start stays in
+/// that gap. Otherwise the origin could jump between the two gaps.
 pub(super) fn behind_last(period_ns: u64, mut come: Vec<u64>, now: Option<u64>) -> Option<u64> {
     come.sort_unstable();
     let wait = |i: usize| match come.get(i + 1) {
@@ -255,8 +258,8 @@ impl PhaseHistory {
         &self.phase
     }
 
-    /// Records a start of the first callback. Returns the new origin if it has moved. `since` holds
-    /// the time from which the new origin applies, and the present time.
+    /// Records a start of the first callback. Returns the new origin if it has moved. `since`
+    /// contains two times: the time from which the new origin applies, and the present time.
     pub fn started(&mut self, start_ns: u64, since: (u64, u64)) -> Option<u64> {
         if !self.phase.started(start_ns) {
             return None;
@@ -271,8 +274,8 @@ impl PhaseHistory {
         self.phase.anew();
     }
 
-    /// Moves the origin to `origin_ns`. `since` contains the time from which the new origin
-    /// applies, and the present time.
+    /// Moves the origin to `origin_ns`. `since` contains two times: the time from which the new
+    /// origin applies, and the present time.
     pub fn move_to(&mut self, origin_ns: u64, since: (u64, u64)) {
         self.phase.cycle = cycle(self.phase.cycle.period_ns(), origin_ns);
         self.note(origin_ns, since);

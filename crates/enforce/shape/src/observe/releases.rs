@@ -8,13 +8,14 @@
 //! - A message may arrive late, and the clock of its sensor drifts. The grid lies at the earliest
 //!   tenth of the starts and moves with it.
 
-/// A timer's grid moves to a later time when this many consecutive windows have no start before the
-/// grid. It moves to the earliest start in these windows.
+/// The number of windows after which a timer's grid moves to a later time. A window is a group of
+/// consecutive starts. The grid moves if all of these windows have no start before the grid. It
+/// then moves to the earliest start in these windows.
 const WINDOWS: u32 = 8;
 
-/// The limit in ns up to which the early starts of a window count as near the grid. Such a small
-/// distance comes mostly from delays of these starts. The origin then moves only by the distance
-/// divided by [`NEAR_PART`], because outputs would show the noise.
+/// The limit in ns below which the distance of a window from the grid of releases is mostly noise.
+/// A window is a group of consecutive starts. The origin moves only by a part of such a distance:
+/// the distance divided by [`NEAR_PART`]. Outputs then do not show the noise.
 const NEAR_NS: i64 = 100_000;
 
 const NEAR_PART: i64 = 4;
@@ -38,11 +39,13 @@ impl Releases {
     }
 }
 
-/// Where the starts of a window lie relative to the grid of releases, in ns.
+/// The position of a window relative to the grid of releases, in ns. A window is a group of
+/// consecutive starts of the first callback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bounds {
-    /// The start in the window that shows the grid. If a timer releases the callback, it is the
-    /// earliest start, otherwise the earliest tenth.
+    /// The position of the start that shows the grid, in ns after the grid. If a timer releases the
+    /// callback, it is the earliest start of the window. Otherwise a tenth of the window's starts
+    /// are earlier.
     pub(super) early: i64,
     tenth: i64,
     pub(super) late: i64,
@@ -70,8 +73,9 @@ impl Grid {
         Grid::new(self.releases)
     }
 
-    /// Returns where a window of sorted starts lies relative to the grid. `sorted` must not be
-    /// empty. `most_ns` is the widest spread that still shows a grid.
+    /// Returns the position of a window of starts relative to the grid. `sorted` contains the
+    /// distances of the starts from the grid in ns, sorted, and must not be empty. `most_ns` is the
+    /// widest spread of starts that still shows a grid.
     pub(super) fn bounds(&self, sorted: &[i64], most_ns: i64) -> Bounds {
         let tenth = sorted[sorted.len() / 10];
         let late = sorted[sorted.len() - 1 - sorted.len() / 10];

@@ -29,8 +29,8 @@ enum Begins {
 #[derive(Debug)]
 pub(crate) struct Roots {
     begins: Begins,
-    /// Maps the id of a thread to its latest events that can begin an execution. Each entry
-    /// contains the process, the time and the root.
+    /// Maps a thread's id to the latest events of the thread that can begin an execution. Each
+    /// entry contains the process's id, the time, and the event (the root).
     recent: BTreeMap<u32, VecDeque<(u32, u64, Root)>>,
     seen: Option<(u32, Root, u32)>,
     root: Option<(u32, Root)>,

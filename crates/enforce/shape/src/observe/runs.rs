@@ -15,7 +15,7 @@ struct Run {
     tid: u32,
 }
 
-/// A run of a callback that may have delayed an output, with the callback's usual duration.
+/// A callback's run that may have delayed an output, and the callback's usual duration.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cause {

@@ -8,8 +8,8 @@ use onbeat_trace::Event;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// An event of a plan's callbacks: a run, a publication, or a start with a message. `callback` and
-/// `from` are indices in [`Watcher::callbacks`]. Times are CLOCK_MONOTONIC, but `source_ns`, the
-/// source time stamp, is CLOCK_REALTIME.
+/// `from` are indices in [`Watcher::callbacks`]. Times are in ns of CLOCK_MONOTONIC, except for the
+/// source time stamp `source_ns` (CLOCK_REALTIME).
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PlanObservation {
@@ -27,8 +27,8 @@ pub enum PlanObservation {
         topic: Option<String>,
         time_ns: u64,
         source_ns: Option<i64>,
-        /// The index of the first callback whose execution the published data came from. If a
-        /// shaper republished the data on the way, this is the first callback after that shaper.
+        /// The index of the first callback of the execution that led to this publication. If a
+        /// shaper republished the data on the way, it is the first callback after that shaper.
         from: usize,
         /// The start of the callback `from`, CLOCK_MONOTONIC.
         start_ns: u64,
@@ -64,8 +64,9 @@ pub struct Watcher {
     homes: Vec<Option<u32>>,
     foreign: FxHashSet<u32>,
     paths: FxHashMap<u32, Option<(usize, usize)>>,
-    /// The number of runs of each callback outside of the plan, by the numbers of callback, process
-    /// and thread. `None` once [`Watcher::take_unplanned`] was called.
+    /// The number of runs of each callback outside of the plan. The key is the callback's number in
+    /// synthesis, the process id and the thread id. `None` once [`Watcher::take_unplanned`] was
+    /// called.
     unplanned: Option<FxHashMap<(u32, u32, u32), u64>>,
     numbers_are_stale: bool,
 }
@@ -152,8 +153,8 @@ impl Watcher {
         }
     }
 
-    /// Returns the ids of the watched callbacks. The first id is that of the first callback of all
-    /// chains.
+    /// Returns the ids of the watched callbacks. The first id is that of the callback with which
+    /// all chains of the plan begin.
     pub fn callbacks(&self) -> &[String] {
         &self.callbacks
     }
@@ -207,9 +208,9 @@ impl Watcher {
         self.numbers_are_stale = false;
     }
 
-    /// Returns whether the callback `id` belongs to the plan. When a node of the same name appears,
-    /// the ids of both nodes' callbacks may change. A callback that was in the plan then stays in
-    /// the plan.
+    /// Returns how the callback `id` relates to the plan. `number` is the callback's number in
+    /// synthesis. When a node of the same name appears, the ids of both nodes' callbacks may
+    /// change. A callback that was in the plan then stays in the plan.
     fn named(&self, number: usize, id: &str) -> Number {
         if let Some(&i) = self.index.get(id) {
             return Number::Of(i);
@@ -255,8 +256,9 @@ impl Watcher {
         }
     }
 
-    /// Returns the index of the plan's callback to which `number` belongs. A second instance also
-    /// counts if it runs in another process.
+    /// Returns the index of the plan's callback whose number in synthesis is `number`. If `number`
+    /// is that of a second instance of the callback, returns the index only if the second instance
+    /// runs in another process than the first.
     fn of_plan(&mut self, number: u32, pid: u32) -> Option<usize> {
         match self.number(number) {
             Number::Of(i) => {

@@ -45,9 +45,8 @@ pub struct Facts {
     /// The share of each CPU's time that the kernel lets real-time threads use, from 0 to 1
     /// (`sched_rt_runtime_us` / `sched_rt_period_us`). `None` if it is unlimited or unknown.
     pub real_time_share: Option<f64>,
-    /// True if every cgroup directly below the root may run real-time threads, although the kernel
-    /// divides real-time CPU time among cgroups (RT_GROUP_SCHED). `None` if the kernel does not
-    /// divide it, or if this is unknown.
+    /// Whether every cgroup directly below the root may run real-time threads. `None` if the kernel
+    /// does not divide real-time CPU time among cgroups (RT_GROUP_SCHED), or if this is unknown.
     pub groups_have_real_time: Option<bool>,
     /// The CPUs on which the scheduler places no threads on its own (`isolcpus`). Threads run there
     /// only if their affinity names such a CPU.
@@ -191,9 +190,6 @@ fn real_time_share(root: &Path) -> Option<f64> {
     (runtime >= 0 && period > 0).then(|| runtime as f64 / period as f64)
 }
 
-/// Reports whether every cgroup directly below version 1's `cpu` controller may run real-time
-/// threads. `None` if the kernel does not divide real-time CPU time among cgroups, or if that
-/// controller is not mounted.
 fn groups_have_real_time(root: &Path) -> Option<bool> {
     let places = ["sys/fs/cgroup/cpu", "sys/fs/cgroup/cpu,cpuacct"];
     let place = places.map(|p| root.join(p)).into_iter();

@@ -41,7 +41,7 @@ pub struct Line {
     pub grade: Grade,
     /// The name of the setting that was checked, for example `CPU frequency`.
     pub about: &'static str,
-    /// The value of the setting and its consequence.
+    /// The value of the setting, and what this value means for shaping.
     pub found: String,
     /// A sentence that says how to change the setting. `None` if nothing needs to change.
     pub way_out: Option<String>,

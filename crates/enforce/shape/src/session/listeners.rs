@@ -96,8 +96,8 @@ impl Session<'_> {
         }
     }
 
-    /// Returns true if shaping does not have to wait for the diagnostics. They are then ready, or
-    /// the user does not want them, or the time for their start is over.
+    /// Returns true if shaping does not have to wait for the diagnostics: they are ready, the user
+    /// does not want them, or the time limit for their start is over.
     pub(super) fn may_begin(&mut self, elapsed: Duration) -> Result<bool, ShapeError> {
         let standing = self.listeners.board.as_ref().map(|b| b.post().standing());
         match standing.unwrap_or_default() {

@@ -31,9 +31,8 @@ impl Session<'_> {
         board.reloads().done(number, reloaded);
     }
 
-    /// Replaces the plan by a new one and returns the outcome. `now` returns the time
-    /// (CLOCK_MONOTONIC). If the next cycle is too near, `now` first waits until one is far enough
-    /// away.
+    /// Replaces the plan by a new one and returns the outcome. If the next cycle is too near, `now`
+    /// waits until a cycle is far enough away. Then `now` returns the time (CLOCK_MONOTONIC).
     pub(super) fn reload(
         &mut self,
         plan: Result<Plan, String>,

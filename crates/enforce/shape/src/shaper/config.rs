@@ -41,8 +41,8 @@ fn server<'a>(plan: &'a Plan, name: &str) -> Option<&'a onbeat_plan::schema::Ser
 }
 
 /// Returns the shaper's configuration. Also returns, for each output of the shaper, the index of
-/// the plan's output (`None` for a throttled input). `application` is the process beside which the
-/// shaper runs (pidfd_open(2)).
+/// the plan's output (`None` for a throttled input). `application` is the pidfd (pidfd_open(2)) of
+/// the process beside which the shaper runs.
 pub(super) fn configuration(
     plan: &Plan,
     application: BorrowedFd<'_>,
@@ -96,17 +96,19 @@ pub(super) fn configuration(
 pub(super) const SENDING: u8 = 97;
 const _: () = assert!(SENDING > onbeat_plan::schema::MAX_PRIORITY + 1);
 
-/// Returns the priority of a thread that sends an output, or an input after so many others of the
-/// plan. Priorities follow the order of the plan, so that each input has its own time in the cycle.
+/// Returns the SCHED_FIFO priority of a thread that sends an output or a throttled input.
+/// `middleware` is the middleware's priority. `inputs_before` is the number of inputs that leave
+/// before this input, or 0 for an output. Each further input has a lower priority, so that each
+/// input has its own time in the cycle.
 pub(crate) fn sending_priority(middleware: u8, inputs_before: u8) -> u8 {
     let highest = SENDING.max(middleware);
     let lowest = middleware.saturating_add(1).min(highest);
     highest.saturating_sub(inputs_before).max(lowest)
 }
 
-/// Returns the CPU and the priority of the shaper's thread for an output. The CPU is the
-/// middleware's, so that the shaper's wait for a slot and the chain take no CPU time from each
-/// other.
+/// Returns the CPU and the priority of the shaper's thread for an output of the server `name`. The
+/// CPU is that of the middleware. The shaper's wait for a slot and the chain then take no CPU time
+/// from each other.
 fn place(plan: &Plan, name: &str) -> Option<Place> {
     let middleware = &plan.middleware;
     server(plan, name).map(|s| Place {

@@ -1,6 +1,6 @@
-//! Holds outputs back inside the application's processes: starts no process, but lets the application
-//! load a library. Exchanges the table of slots and the reports with it by files, and gives it the table of
-//! lineage through a socket.
+//! Holds outputs back inside the application's processes: starts no process, but lets the
+//! application load a library. Exchanges the table of slots and the reports with it by files, and
+//! gives it the table of lineage through a socket.
 
 use super::config::{held, tables, throttled, SENDING};
 use super::{OutputState, Reports, Shaper};
@@ -79,8 +79,9 @@ pub(crate) fn without_moves(mut plan: Plan) -> Result<Plan, InsideError> {
     Ok(plan)
 }
 
-/// The files that the application's processes use, and the heartbeat. Dropping this value removes
-/// the files. Processes that still run then pass all messages on at once.
+/// The files with which the application's processes hold messages back, and the heartbeat for these
+/// processes. Dropping this value removes the files. Processes that still run then pass all
+/// messages on at once.
 pub(super) struct Inside {
     library: Directory,
     files: Directory,
@@ -104,7 +105,7 @@ const LIBRARY: &str = "libonbeat_hold.so";
 const PREFIX: &str = "onbeat-hold-";
 
 impl Inside {
-    /// Sends the table of lineage to the processes that have asked for it.
+    /// Sends the recorder's table of lineage to the application's processes that have asked for it.
     pub(super) fn give_lineage(&mut self, table: Option<BorrowedFd<'_>>) {
         self.lineage.poll(table);
     }
@@ -208,13 +209,13 @@ fn pipe(path: &Path, user: Option<(u32, u32)>) -> io::Result<OwnedFd> {
     Ok(pipe)
 }
 
-/// The interval at which the heartbeat's thread checks whether the dispatcher still beats in its
-/// place.
+/// The interval at which the thread that writes the heartbeat checks whether the dispatcher still
+/// writes it.
 const REST: Duration = Duration::from_secs(1);
 
-/// Writes the heartbeat that shows the application's processes that onbeat is alive. A process
-/// without a heartbeat for two cycles passes its messages on at once. Pauses while the dispatcher
-/// beats, which `wakes` shows.
+/// Writes the heartbeat, which shows the application's processes that onbeat is alive. If a process
+/// finds no heartbeat for two cycles, it passes its messages on at once. This thread pauses while
+/// the dispatcher writes the heartbeat: `wakes` then increases.
 fn beat(page: &PageWriter, every: Duration, wakes: &AtomicU64, ends: &AtomicBool) {
     let parameters = libc::sched_param {
         sched_priority: SENDING.into(),

@@ -16,7 +16,7 @@ const _: () = {
     assert!(factor == layout::FACTOR && check == layout::CHECK);
 };
 
-/// Which processes throttle the inputs.
+/// The processes that throttle the plan's inputs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Throttlers {
     None,

@@ -70,8 +70,8 @@ pub(crate) struct Shaper {
     page: Arc<PageWriter>,
     reports: Reports,
     outputs: Vec<OutputState>,
-    /// If true, the shaper carries late outputs over, whatever the plan's policy says. See
-    /// [`Shaper::shape`].
+    /// If true, the shaper publishes a late output in a later slot, whatever the plan's policy
+    /// says. See [`Shaper::shape`].
     settling: bool,
 }
 

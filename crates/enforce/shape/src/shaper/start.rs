@@ -17,9 +17,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 impl Shaper {
-    /// Starts the shaper for a plan's outputs and inputs beside the application's process `pid`,
-    /// which was seen at `seen_ns`. The shaper passes all messages on at once until
-    /// [`Shaper::shape`]. `lineage` is the table of lineage, if there is one.
+    /// Starts the shaper for a plan's outputs and inputs beside the application's process `pid`.
+    /// `seen_ns` is a time at which this process ran (CLOCK_MONOTONIC). The shaper passes all
+    /// messages on at once until [`Shaper::shape`]. `lineage` is the table of lineage, if there is
+    /// one.
     pub(super) fn start(
         plan: &Plan,
         program: &Path,
@@ -76,9 +77,9 @@ fn highest_priority(config: &Config) -> u8 {
     places.filter_map(|place| place.priority).max().unwrap_or(0)
 }
 
-/// Returns how the shaper's threads get their priorities if it runs beside this process of the
-/// application. If the threads inherit their priority, they must not set another one. The call then
-/// removes the priorities from `config`.
+/// Returns how the shaper's threads get their priorities if the shaper runs beside the
+/// application's process `beside`. If the threads inherit their priority, they must not set another
+/// one. The call then removes the priorities from `config`.
 fn priority(config: &mut Config, beside: &Beside) -> Priority {
     let highest = highest_priority(config);
     let keeps_rights = beside.container.is_empty() && beside.user.uid == 0;

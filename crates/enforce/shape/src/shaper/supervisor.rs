@@ -45,7 +45,6 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Uses `shaper`, whose outputs the application's own processes hold back.
     pub(crate) fn hold_inside(&mut self, shaper: Shaper) {
         self.shaper = Some(shaper);
     }

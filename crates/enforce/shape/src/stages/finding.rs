@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 const STARTS: usize = 12;
 
-/// The divisor of the time limit for finding all callbacks. The session waits for at most this part
-/// of the limit until throttled inputs are steady.
+/// A limit as a divisor. The session waits until throttled inputs are steady. It waits at most for
+/// the time limit for finding all callbacks, divided by this number.
 const STEADY_PART: u32 = 4;
 
 pub(crate) struct Finding {

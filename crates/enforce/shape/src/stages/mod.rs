@@ -52,8 +52,8 @@ pub(crate) struct Shaped {
     pub(crate) course: Course,
     pub(crate) placed: Vec<PlacedThread>,
     pub(crate) stats: Stats,
-    /// The CPU time at two instants: when executions had settled, and when shaping ended. `None` if
-    /// shaping ended before they settled.
+    /// The CPU time that onbeat's processes have used, measured at two instants: when executions
+    /// had settled, and when shaping ended. `None` if shaping ended before executions settled.
     pub(crate) usage: Option<(CpuUsage, CpuUsage)>,
 }
 

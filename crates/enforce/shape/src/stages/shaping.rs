@@ -27,8 +27,9 @@ pub(crate) struct Shaping<'a> {
 }
 
 impl<'a> Shaping<'a> {
-    /// Assigns the application's threads to the servers. With `notes`, a thread that cannot be
-    /// assigned is reported and left unchanged, unless it is the only thread.
+    /// Assigns the application's threads to the servers. If `notes` is given, a thread that cannot
+    /// be assigned is noted there and left unchanged. This is an error only if no thread can be
+    /// assigned.
     ///
     /// # Errors
     ///
@@ -87,10 +88,10 @@ impl<'a> Shaping<'a> {
         Ok(is_assigned)
     }
 
-    /// Finds threads that have started since the last call. Frees threads that gated threads have
-    /// started and that inherited a gate. Assigns the publisher threads of restarted processes, and
-    /// places the middleware's threads. Only processes accepted by `is_ours` belong to the
-    /// application.
+    /// Finds threads that have started since the last call, in the processes that `is_ours`
+    /// accepts. Frees the threads that gated threads have started and that inherited a gate.
+    /// Assigns the publisher threads of restarted processes. Places the middleware's threads on
+    /// their CPU.
     pub(crate) fn find_threads(
         &mut self,
         application: &Application,
@@ -208,8 +209,8 @@ impl<'a> Shaping<'a> {
         }
     }
 
-    /// Returns true if the plan's policy for late outputs applies. It applies once executions have
-    /// settled, while the phase is known.
+    /// Returns true if the plan's policy for late outputs applies: executions have settled, and the
+    /// phase is known.
     pub(crate) fn has_policy(&mut self, plan: &Plan) -> bool {
         let now_ns = monotonic_ns();
         if self.course.phase.phase().is_sought() {
@@ -262,8 +263,9 @@ pub(crate) fn left_alone(error: &ShapeError) -> String {
     format!("Not shaped: {}.", error.to_string().trim_end_matches('.'))
 }
 
-/// A note names a server's threads after this many slot ends at which onbeat did not know whether
-/// they wait. A thread that was just assigned has not reached its executor yet.
+/// The number of slot ends at which onbeat did not know whether a server's threads wait for work.
+/// From this number on, a note names these threads. Fewer such slot ends are normal, because a
+/// thread that was just assigned has not reached its executor yet.
 const ENDS_UNKNOWN: u64 = 3;
 const MAX_NAMED: usize = 4;
 

@@ -117,8 +117,7 @@ pub struct PlanCounts {
     pub executions: u64,
     pub late: u64,
     pub discarded: u64,
-    /// The number of cycles without an output. Of all chains, the one with the most such cycles
-    /// counts.
+    /// The number of cycles without an output, of the chain that has the most of them.
     pub without_output: u64,
 }
 
@@ -131,8 +130,7 @@ pub struct Counts {
     pub executions: u64,
     pub late: u64,
     pub discarded: u64,
-    /// The number of cycles without an output. Of all chains, the one with the most such cycles
-    /// counts.
+    /// The number of cycles without an output, of the chain that has the most of them.
     pub without_output: u64,
     /// The number of slots that were over before the dispatcher woke up.
     pub skipped_slots: u64,

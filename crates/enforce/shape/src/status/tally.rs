@@ -26,9 +26,9 @@ impl Tally {
         }
     }
 
-    /// Returns the promises of a plan with the values measured so far. The caller measures
-    /// `jitter_ns` and `without`, the number of cycles without an output. `cycles` is the number of
-    /// cycles that can have an output.
+    /// Returns the promises of a plan with the values measured so far. The caller gives the
+    /// measured jitter, the number of cycles without an output (`without`), and the number of
+    /// cycles that can have an output (`cycles`).
     pub(crate) fn promises(
         &self,
         promised: &Promises,

@@ -1,7 +1,7 @@
 //! Recognises the middleware's threads by their names. Pure.
 
-/// The first characters of the names of middleware threads, and the task of each thread. The kernel
-/// stores 15 characters of a name.
+/// The beginning of the name of each middleware thread, and the thread's task. The kernel stores
+/// only the first 15 characters of a name.
 const THREADS: &[(&str, &str)] = &[
     (SENDER, "sends held outputs in their slots (onbeat)"),
     (
@@ -40,8 +40,8 @@ pub const SENDER: &str = onbeat_ros::inside::THREAD;
 
 pub const PUBLISHER: &str = "dds.asyn";
 
-/// Returns how many of the plan's inputs leave before the first message of a sending thread with
-/// this name.
+/// Returns the number of the plan's inputs that leave before the first message of a sending thread.
+/// Reads this number from the end of the thread's name, and returns 0 if the name has no number.
 pub fn inputs_before(thread_name: &str) -> u8 {
     let number = thread_name
         .strip_prefix(SENDER)

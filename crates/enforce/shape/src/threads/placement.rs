@@ -43,11 +43,11 @@ impl Thread {
     }
 }
 
-/// Which threads of a process onbeat places on the middleware's CPU.
+/// The threads of a process that onbeat places on the middleware's CPU.
 #[derive(Debug, Clone, Copy)]
 enum Part {
-    /// The middleware's threads. If the process publishes an output of the plan through publisher
-    /// threads (`is_publishing`), these belong to a server and stay there.
+    /// The middleware's threads. If `is_publishing` is true, the process publishes an output of the
+    /// plan through publisher threads. These threads belong to a server and stay there.
     Middleware { is_publishing: bool },
     /// Only the thread with which the process holds messages back.
     Sender,
@@ -141,7 +141,7 @@ impl<'a> Placement<'a> {
     }
 
     /// Assigns the middleware's publisher threads to the servers of the outputs that they publish
-    /// (design 1). Returns each thread with the index of its server.
+    /// (Design 1 of the thesis). Returns each thread with the index of its server.
     pub(crate) fn assign_publishers(
         &mut self,
         application: &Application,
@@ -162,9 +162,9 @@ impl<'a> Placement<'a> {
         Ok(assigned)
     }
 
-    /// Assigns the publisher threads of processes that began to publish later, for example after a
-    /// restart. Skips processes that `is_ours` refuses. Returns the assigned threads, and the
-    /// errors.
+    /// Assigns the publisher threads of processes that have begun to publish since the last call,
+    /// for example after a restart. Skips processes that `is_ours` refuses. Returns the assigned
+    /// threads, and the errors.
     pub(crate) fn assign_new_publishers(
         &mut self,
         application: &Application,
@@ -236,9 +236,9 @@ impl<'a> Placement<'a> {
         }
     }
 
-    /// Places threads on the middleware's CPU: the middleware's threads of the plan's processes and
-    /// of the shaper, and in other processes the threads that hold inputs back. Skips a process if
-    /// `is_ours` refuses it, or if a newer process has its id.
+    /// Places threads on the middleware's CPU. In the plan's processes and in the shaper, these are
+    /// the middleware's threads. In other processes, these are the threads that hold inputs back.
+    /// Skips a process if `is_ours` refuses it, or if a newer process has its id.
     pub(crate) fn place_middleware(
         &mut self,
         application: &Application,
@@ -309,7 +309,6 @@ impl<'a> Placement<'a> {
         self.publishing.retain(|&pid| onbeat_proc::is_alive(pid));
     }
 
-    /// Places a thread on the middleware's CPU if `part` includes it.
     fn place(&mut self, thread: Thread, part: Part) {
         let name = name_of(thread);
         let Some(job) = middleware::job(&name) else {
@@ -380,8 +379,8 @@ impl<'a> Placement<'a> {
         self.reservation.pauses()
     }
 
-    /// Restores every thread. Returns the threads that were placed, including the latest threads
-    /// that have ended.
+    /// Restores every thread. Returns the report about the servers, and the threads that were
+    /// placed. These include the latest threads that have ended.
     pub(crate) fn stop(self) -> (Report, Vec<PlacedThread>) {
         let threads = self.ended.into_iter().chain(self.placed.into_values());
         (self.reservation.stop(), threads.collect())
@@ -395,9 +394,9 @@ fn publishing_process(application: &Application, output: &Output) -> Option<u32>
     running.max_by_key(|r| r.seen_ns).map(|r| r.pid)
 }
 
-/// Returns the threads with which Fast DDS publishes asynchronously in a process. Each of its flow
-/// controllers has one. onbeat cannot observe which of these threads publishes a callback's
-/// message.
+/// Returns the threads with which Fast DDS publishes asynchronously in a process. Each flow
+/// controller of Fast DDS has one such thread. onbeat cannot observe which of these threads
+/// publishes a callback's message.
 fn publisher_threads(pid: u32) -> Vec<Thread> {
     let threads = onbeat_proc::threads(pid).into_iter();
     threads

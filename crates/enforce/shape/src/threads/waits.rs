@@ -36,8 +36,8 @@ struct Publishers {
     files: Mutex<Vec<File>>,
 }
 
-/// The entry for one publisher thread. The number of its descriptor never changes, so that the
-/// dispatcher may read it at any time.
+/// The entry for one publisher thread. The number of its file descriptor never changes, so the
+/// dispatcher may read through it at any time.
 #[derive(Debug)]
 struct Publisher {
     /// The id of the publisher thread. 0 means that the entry is empty or that its thread is being
@@ -126,10 +126,10 @@ impl Publishers {
         }
     }
 
-    /// Returns whether the thread `tid`, a publisher thread, waits. Searches at most
-    /// [`MAX_PUBLISHERS`] entries and reads one kernel file, without allocation or a lock of this
-    /// process. If the thread is about to sleep, the kernel may delay the answer until it sleeps.
-    /// Otherwise the kernel answers at once.
+    /// Returns whether the publisher thread `tid` waits for work. Searches at most
+    /// [`MAX_PUBLISHERS`] entries and reads one kernel file. Allocates no memory, and takes no lock
+    /// of this process. If the thread is about to sleep, the kernel may delay the answer until the
+    /// thread sleeps. Otherwise the kernel answers at once.
     fn of(&self, tid: u32) -> Waits {
         let mut known = self.threads.iter();
         let Some(publisher) = known.find(|p| p.tid.load(Acquire) == tid) else {

@@ -58,7 +58,6 @@ impl Device {
         ))
     }
 
-    /// Parses an answer about the interface with this index.
     fn parse(answer: &[u8], index: i32) -> Option<Device> {
         let kind = half(answer, 4)?;
         let info = answer.get(HEADER..)?;

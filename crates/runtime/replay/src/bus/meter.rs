@@ -25,8 +25,8 @@ pub struct Meter {
     most_wait_ns: u64,
 }
 
-/// The load of a CAN bus: on average, and in the busiest window of 100 ms. Times count from the first item of
-/// the replay.
+/// The load of a CAN bus: on average, and in the busiest window of 100 ms. Times count from the
+/// first item of the replay.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BusFigures {
@@ -72,8 +72,8 @@ impl Meter {
     }
 
     /// Adds a frame that is sent at `at_ns`. `frame` has the layout of Linux's `struct can_frame`
-    /// or `struct canfd_frame`. If `at_ns` is before an earlier frame's time, the latest time so
-    /// far counts. Real-time safe.
+    /// or `struct canfd_frame`. If `at_ns` is before the time of an earlier frame, the frame counts
+    /// at the latest time of all earlier frames. Real-time safe.
     pub fn add(&mut self, at_ns: u64, frame: &[u8]) {
         let Some(bits) = Bits::of(frame) else {
             return;

@@ -37,12 +37,12 @@ impl fmt::Display for Speed {
     }
 }
 
-/// The bitrates that the user states. An entry with a name is for this interface, and an entry
-/// without a name is for all interfaces.
+/// The bitrates that the user states. An entry with a name is for the interface of that name. An
+/// entry without a name is for all other interfaces.
 pub type Stated = Vec<(Option<String>, Speed)>;
 
-/// Returns the bitrates that the user stated for an interface. If several entries name it, the last
-/// one counts.
+/// Returns the bitrates that the user stated for an interface: those of the last entry with the
+/// interface's name, or else those of the last entry without a name.
 pub fn stated(all: &Stated, interface: &str) -> Option<Speed> {
     let named = |named: bool| {
         let about = all.iter().rev().find(|(name, _)| match name {

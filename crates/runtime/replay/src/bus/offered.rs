@@ -1,5 +1,5 @@
-//! Measures the load that the frames of a source put on CAN buses, at the times at which they will be
-//! played.
+//! Measures the load that the frames of a source put on CAN buses, at the times at which they will
+//! be played.
 
 use super::{BusFigures, Meter};
 use crate::item::{Details, Source, SourceError, Stamp, Stream};
@@ -16,8 +16,8 @@ pub struct Offered<'s> {
 }
 
 impl<'s> Offered<'s> {
-    /// Returns a source that counts the frames of `source` as if they were played at `rate` times the
-    /// recorded speed.
+    /// Returns a source that counts the frames of `source` as if they were played at `rate` times
+    /// the recorded speed.
     pub fn new(
         source: &'s mut dyn Source,
         meters: &'s mut [Meter],

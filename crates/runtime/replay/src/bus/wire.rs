@@ -9,7 +9,8 @@ const TAIL: u32 = 13;
 const BRS: u8 = 1;
 const FD_SIZE: usize = 72;
 
-/// The number of bits of a frame on the wire, including stuff bits and the pause of three bits behind it.
+/// The number of bits of a frame on the wire, including stuff bits and the pause of three bits
+/// behind it.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bits {

@@ -4,7 +4,8 @@ use crate::item::{Kind, Stream, StreamId};
 use crate::requests::{self, Event, Recorded, Side};
 use crate::source::damage::Damage;
 
-/// Which service events' requests a [`super::Chain`] returns.
+/// The recorded requests of services that a [`super::Chain`] returns, selected by the side that
+/// recorded them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Sides {
     /// The requests that servers recorded.
@@ -92,8 +93,8 @@ impl Events {
         }
     }
 
-    /// Returns a sentence about the services whose requests only the side that is not selected
-    /// recorded.
+    /// Returns a sentence about services whose requests are not sent, because only the side that is
+    /// not selected recorded them.
     pub fn sentence(&self) -> Option<String> {
         let mut said = Damage::default();
         for row in self.rows.iter().flatten() {

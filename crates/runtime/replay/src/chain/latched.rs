@@ -1,4 +1,5 @@
-//! Keeps the messages of latched topics that a replay skips, as the publisher kept them for late subscribers.
+//! Keeps the messages of latched topics that a replay skips, as the publisher kept them for late
+//! subscribers.
 
 use crate::item::{Kind, Stamp, Stream, StreamId};
 use crate::sink::qos::latched;
@@ -16,8 +17,8 @@ pub struct Latched {
     depths: Vec<usize>,
     kept: VecDeque<(StreamId, Vec<u8>)>,
     bytes: usize,
-    /// The messages of latched topics that are played next, and behind them the item that waits for
-    /// them.
+    /// The messages of latched topics that are played next. The last entry is the item before which
+    /// they are played.
     leaving: VecDeque<(Stamp, Vec<u8>)>,
 }
 
@@ -78,9 +79,9 @@ impl Latched {
         }
     }
 
-    /// Returns the item that is played next: the first stored message, or else `item` itself.
-    /// Writes its bytes into `payload`. If messages are stored, [`Latched::release`] returns the
-    /// others and then `item`.
+    /// Returns the item that is played next: the first stored message, or else `item` itself. Fills
+    /// `payload` with the bytes of the returned item. If messages are stored, [`Latched::release`]
+    /// returns the other messages and then `item`.
     pub fn before(&mut self, item: Stamp, payload: &mut Vec<u8>) -> Stamp {
         if self.kept.is_empty() {
             return item;

@@ -186,7 +186,7 @@ pub struct Difference {
     pub at: Vec<u32>,
     pub expected: Value,
     pub observed: Value,
-    /// The deviation of the observed value from the expected one, in the field's unit, for times in
+    /// The deviation of the observed value from the expected one, in the field's unit. Times are in
     /// seconds. `None` for texts.
     pub off: Option<f64>,
     pub relative: Option<f64>,

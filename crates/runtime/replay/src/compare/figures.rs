@@ -60,9 +60,9 @@ pub struct TopicFindings {
     pub name: String,
     pub type_name: String,
     pub verdict: Verdict,
-    /// The number of messages in the recording.
+    /// The number of the topic's messages in the recording.
     pub expected: u64,
-    /// The number of messages that were observed.
+    /// The number of the topic's messages that were observed.
     pub observed: u64,
     /// The number of pairs. A pair is a recorded message and the observed message that matches it.
     pub paired: u64,
@@ -74,8 +74,8 @@ pub struct TopicFindings {
     pub different: u64,
     /// The fields that differ. The fields that differ in most messages come first.
     pub fields: Vec<FieldFindings>,
-    /// The time from the recorded to the observed message, in ns. Positive if the observed message is
-    /// later. `None` without pairs, or if times cannot be compared.
+    /// How much later the observed messages are than the recorded ones, in ns. Values are negative
+    /// for messages that are earlier. `None` without pairs, or if times cannot be compared.
     pub shift_ns: Option<Shift>,
     /// The limits of the shift that were exceeded: one sentence for each.
     pub shift_exceeded: Vec<String>,
@@ -90,7 +90,7 @@ pub struct TopicFindings {
 pub struct PairedBy {
     /// Pairs with equal time stamps in their contents.
     pub stamp: u64,
-    /// Pairs found by order, contents and time.
+    /// Pairs that were found by the messages' order, contents and times.
     pub order: u64,
 }
 
@@ -102,7 +102,8 @@ pub struct FieldFindings {
     pub path: String,
     /// The number of pairs in which the field differs.
     pub messages: u64,
-    /// The largest deviation of the field, in its unit, for times in seconds. `None` for texts.
+    /// The largest deviation of the field, in the field's unit. Times are in seconds. `None` for
+    /// texts.
     pub largest: Option<f64>,
     /// The largest deviation of the field as a share of the recorded value.
     pub largest_relative: Option<f64>,
@@ -184,8 +185,8 @@ pub struct Shift {
     pub p50: i64,
     pub p99: i64,
     pub max: i64,
-    /// The median minus the median of the topic from which the device makes this topic. `None` if
-    /// the user named no such topic.
+    /// The median shift of this topic minus the median shift of the topic from which the device
+    /// makes this topic. `None` if the user named no such topic.
     pub own_p50: Option<i64>,
 }
 
@@ -246,7 +247,7 @@ impl Shifts {
     }
 }
 
-/// Which of a topic's shifts a limit applies to.
+/// The part of a topic's shifts to which a limit applies.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
@@ -256,7 +257,8 @@ pub enum Part {
     Max,
 }
 
-/// The largest allowed shift of a message. It applies to earlier and to later messages.
+/// The largest allowed shift of a message. It applies to messages that are too early, and to
+/// messages that are too late.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShiftLimit {
@@ -307,7 +309,7 @@ pub struct Aspect {
     /// The state that the topic should have, for example "no message is missing".
     pub name: &'static str,
     pub verdict: Verdict,
-    /// A sentence with the figures, if the verdict is not [`Verdict::Equal`].
+    /// A sentence with the figures. Empty if the verdict is [`Verdict::Equal`].
     pub said: String,
 }
 

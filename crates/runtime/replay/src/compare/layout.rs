@@ -64,8 +64,8 @@ pub enum Node {
     Fields(Vec<Node>),
     /// The byte that represents a type without fields. Its value has no meaning.
     Filler,
-    /// An array of values of one kind. `fixed` is their number, or `None` if each message contains
-    /// it.
+    /// An array of values of one kind. `fixed` is the number of values, or `None` if each message
+    /// states the number.
     Array {
         leaf: usize,
         fixed: Option<u32>,
@@ -83,7 +83,7 @@ pub enum Kind {
     Length,
 }
 
-/// A field of a basic type. All elements of an array share one leaf.
+/// A field of a basic type in a layout. All elements of an array are one leaf.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leaf {
     /// The path of field names from the message's root, for example `pose.position.x` or
@@ -110,8 +110,9 @@ struct Builder<'t> {
 }
 
 impl Layout {
-    /// Parses the definition of a message type. In `definition`, the definitions of the types that
-    /// it uses follow it, each after a line of `=` and a line `MSG: package/Name`.
+    /// Parses the definition of a message type. `definition` contains the type's own definition,
+    /// and then those of the types that it uses. Each of these follows a line of `=` and a line
+    /// `MSG: package/Name`.
     ///
     /// # Errors
     /// Returns the reason why messages of the type cannot be read by this definition.

@@ -49,8 +49,8 @@ pub struct Rules {
     pub ignored: Vec<Field>,
     /// The largest allowed shifts. If the list is empty, shifts are reported and not judged.
     pub shift: Vec<ShiftLimit>,
-    /// The topics that the device makes from another compared topic: pairs of the topic and the
-    /// other topic. A limit on the median shift applies to the difference of the two medians.
+    /// Pairs of two compared topics: a topic, and the topic from which the device makes it. A limit
+    /// on the median shift then applies to the difference of the two medians.
     pub follows: Vec<(String, String)>,
     /// The longest allowed time between a recorded message and the observed message that matches
     /// it, in ns.
@@ -257,8 +257,8 @@ impl Comparison {
     }
 
     /// Judges the messages of the topic with index `place` for which no matching message can come
-    /// any more. To save work, checks this at most once per search time (`within_ns`), or when the
-    /// topic is full.
+    /// any more. To save work, does this at most once per search time (`within_ns`). Does it
+    /// earlier if the topic stores too many messages.
     fn settle(&mut self, place: usize, now_ns: i64) {
         let times = self.times;
         let within_ns = i64::try_from(times.within_ns).unwrap_or(i64::MAX);

@@ -2,8 +2,8 @@
 //! missing.
 //!
 //! If the messages have time stamps that identify them (a header's stamp that an application passes
-//! on), messages with equal stamps belong together. Otherwise both sides are aligned as sequences, as
-//! cheaply as possible:
+//! on), messages with equal stamps belong together. Otherwise both sides are aligned as sequences,
+//! as cheaply as possible:
 //!
 //! | step | cost |
 //! |---|---|
@@ -15,8 +15,8 @@
 use super::fields::Digest;
 use std::collections::{HashMap, HashSet, VecDeque};
 
-/// The maximum number of messages of each side that are aligned at once. The memory for an
-/// alignment, in bytes, is the product of the two sides' numbers of messages.
+/// The maximum number of recorded messages, and of observed messages, that are aligned at once. The
+/// memory for an alignment, in bytes, is the product of these two numbers.
 pub const MOST: usize = 1024;
 
 const ALONE: i64 = 1000;

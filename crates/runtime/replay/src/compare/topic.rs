@@ -1,4 +1,5 @@
-//! Compares one topic: holds the messages that may still find a partner, and judges those that cannot.
+//! Compares one topic: holds the messages that may still find a partner, and judges those that
+//! cannot.
 
 use super::fields::{self, Digest};
 use super::figures::{Alone, FieldTally, PairedBy, Shifts};
@@ -37,8 +38,8 @@ pub(super) enum Side {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
     pub begin_ns: i64,
-    /// The recorded time at which the compared time begins; it ends at `until_ns`. Messages outside
-    /// of it may be paired, but do not count as missing or additional.
+    /// The recorded time at which the compared part of the recordings begins. This part ends at
+    /// `until_ns`. Messages outside of it may be paired, but do not count as missing or additional.
     pub from_ns: i64,
     pub until_ns: i64,
     pub within_ns: u64,

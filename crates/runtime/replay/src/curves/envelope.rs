@@ -178,8 +178,8 @@ impl Upper {
         (rate.units > 0).then(|| ns.saturating_add(rate.time_for(units - there).0))
     }
 
-    /// Returns the curve of the same traffic when it is played faster by the factor `times`. The factor is
-    /// limited to 1e-6 to 1e6. A factor that is not finite counts as 1.
+    /// Returns the curve of the same traffic when it is played faster by the factor `times`. The
+    /// factor is limited to 1e-6 to 1e6. A factor that is not finite counts as 1.
     pub fn faster(&self, times: f64) -> Upper {
         let times = if times.is_finite() {
             times.clamp(1e-6, 1e6)
@@ -207,12 +207,12 @@ impl Upper {
         Upper::covering(&[&[(0, first.unwrap_or(0))], &corners[..]].concat(), rate)
     }
 
-    /// Returns the largest backlog behind a service: the vertical distance of the curves. The service must
-    /// not be slower than this curve in the long run.
+    /// Returns the largest backlog behind a service: the vertical distance of the curves. The
+    /// service must not be slower than this curve in the long run.
     ///
-    /// Unit `k` of a burst arrives at the earliest `shortest(k)` after the burst's beginning. It needs a
-    /// backlog of `k - b(shortest(k))` units. This is concave in `k`, so its maximum is next to a corner of
-    /// one of the curves.
+    /// Unit `k` of a burst arrives at the earliest `shortest(k)` after the burst's beginning. The
+    /// backlog is then at most `k - service.at(shortest(k))` units. This is concave in `k`, so its
+    /// maximum is next to a corner of one of the curves.
     pub(super) fn backlog(&self, service: RateLatency) -> u64 {
         let corners = self
             .points
@@ -225,8 +225,8 @@ impl Upper {
         needed.max().unwrap_or(0)
     }
 
-    /// Returns the longest delay behind a service, in ns: the horizontal distance of the curves. The service
-    /// must not be slower than this curve in the long run.
+    /// Returns the longest delay behind a service, in ns: the horizontal distance of the curves.
+    /// The service must not be slower than this curve in the long run.
     pub(super) fn delay_ns(&self, service: RateLatency) -> u64 {
         let units = self.points.iter().map(|point| point.1).chain([1]);
         let delays = units

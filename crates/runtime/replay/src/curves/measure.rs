@@ -51,8 +51,8 @@ impl Trace {
         }
     }
 
-    /// Adds items at one time. If `items` is 0, adds only a mark. A time before the previous one
-    /// counts as the previous one.
+    /// Adds `items` items with `bytes` bytes in total, all at `time_ns`. If `items` is 0, adds only
+    /// a mark of this time. A time before the previous one counts as the previous one.
     fn add(&mut self, time_ns: i64, items: u64, bytes: u64, resumed: bool) {
         let time_ns = self
             .clumps
@@ -213,9 +213,9 @@ impl ArrivalMeter {
         self.largest_bytes = self.largest_bytes.max(bytes);
     }
 
-    /// Returns the measured arrival curve. Its corners are exact. Between them the curve exceeds the minimal
-    /// arrival curve by at most a sixteenth of its items. In the long run it rises with the trace's mean
-    /// rate.
+    /// Returns the measured arrival curve. Its corners are exact. Between them the curve exceeds
+    /// the minimal arrival curve by at most a sixteenth of its items. In the long run it rises with
+    /// the trace's mean rate.
     pub fn arrival(&self) -> Arrival {
         let (length_ns, all_items, all_bytes) = self.trace.total();
         // The lengths at which the number of items jumps.

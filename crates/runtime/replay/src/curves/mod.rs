@@ -1,5 +1,5 @@
 //! Applies network calculus to recordings: arrival and service curves, and the buffers that they
-//! need (HIL paper, section II, references 2 and 3).
+//! need (Konheiser et al., section II, references 2 and 3).
 //!
 //! Amounts are items or bytes. Rounding is on the safe side: an upper curve is never too low, a
 //! lower one never too high. Pure: values in, values out.
@@ -97,13 +97,14 @@ impl Arrival {
     }
 }
 
-/// The size of the smallest playback buffer that is never empty when an item is due and never overflows.
+/// The size of the smallest playback buffer that is never empty when an item is due and never
+/// overflows.
 #[allow(missing_docs)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
     pub buffer_items: u64,
-    /// The capacity of the buffer, in bytes. It includes one more item than needed, because the loader waits
-    /// until a whole item fits.
+    /// The capacity of the buffer, in bytes. It includes one more item than needed, because the
+    /// loader waits until a whole item fits.
     pub buffer_bytes: u64,
     /// The number of items that must be in the buffer before playback begins. Playback may also
     /// begin when the buffer is full.

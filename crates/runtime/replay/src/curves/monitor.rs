@@ -123,9 +123,10 @@ pub struct LoaderMonitor {
     bound: RateLatency,
     reserve_ns: u64,
     last: Option<Seen>,
-    /// The units that the loader must have delivered at its rate since it last waited for room,
-    /// minus the units that it delivered. The field contains the largest value of all time
-    /// intervals that end now, in nanoseconds times units of the rate.
+    /// The number of units by which the loader is behind its rate, times `rate.ns` of its bound.
+    /// The loader is behind by the units that it had to deliver at its rate, minus the units that
+    /// it delivered. Of all time intervals that end now and contain no wait for room, the one with
+    /// the largest difference counts.
     missing: u128,
 }
 

@@ -84,8 +84,8 @@ struct Datagram {
     units: usize,
     length: Option<usize>,
     parts: u32,
-    /// The number that the datagram's latest fragment has among all fragments. The datagram with
-    /// the smallest number has waited longest.
+    /// The number of the datagram's latest fragment, counted over all fragments of the sink. The
+    /// datagram with the smallest number has waited longest.
     touched: u64,
 }
 

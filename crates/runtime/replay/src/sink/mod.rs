@@ -69,8 +69,8 @@ pub trait Sink: Send {
     /// Fails if the item was not sent.
     fn put(&mut self, stream: StreamId, bytes: &[u8]) -> Result<Put, Refused>;
 
-    /// Returns true if [`Sink::put`] stays busy until the consumer has consumed enough items. The
-    /// consumer can pace the replay only through such a sink.
+    /// Returns true if [`Sink::put`] returns [`Refused::Busy`] until the consumer has consumed
+    /// enough items. The consumer can pace the replay only through such a sink.
     fn gives_credit(&self) -> bool {
         false
     }

@@ -1,5 +1,5 @@
-//! The QoS that publishers of a replay offer: from the recording, and from a file with overrides in the
-//! form of rosbag2.
+//! The QoS that publishers of a replay offer: from the recording, and from a file with overrides in
+//! the form of rosbag2.
 
 use onbeat_ros::rcl::{self, Qos, Time};
 use serde::Deserialize;

@@ -1,5 +1,5 @@
-//! Sends recorded requests to the servers of their services. A thread of its own waits for the responses, so that the
-//! player never waits for them.
+//! Sends recorded requests to the servers of their services. A thread of its own waits for the
+//! responses, so that the player never waits for them.
 
 use super::{Put, SinkError};
 use crate::ledger::{histogram, lateness, Extent, Lateness};
@@ -30,8 +30,8 @@ pub struct RequestFigures {
     pub service: String,
     pub sent: u64,
     pub answered: u64,
-    /// The number of requests without a response five seconds after the end of the replay, or one
-    /// second after it if the user ended it.
+    /// The number of requests without a response five seconds after the end of the replay. If the
+    /// user ended the replay, the limit is one second.
     pub unanswered: u64,
     /// The number of responses beyond the first to a request. If a service has several servers,
     /// each of them answers.
@@ -82,8 +82,8 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Starts the thread that receives responses. `names` contains the service's name of each
-    /// client.
+    /// Starts the thread that receives responses. `names` contains the name of each client's
+    /// service, in the order of `clients`.
     ///
     /// # Errors
     /// Fails if the thread cannot be started.
@@ -280,7 +280,8 @@ impl Collector {
     }
 }
 
-/// The requests to one service that have no response yet, and the response times of the others.
+/// The requests to one service that have no response yet, and the response times of the requests
+/// that have one.
 struct Row {
     pending: BTreeMap<i64, u64>,
     /// The responses that arrived before the player had reported the requests that they answer.

@@ -1,5 +1,5 @@
-//! Publishes recorded messages on ROS 2 topics, and sends recorded requests to services: the sink of `onbeat
-//! replay`.
+//! Publishes recorded messages on ROS 2 topics, and sends recorded requests to services: the sink
+//! of `onbeat replay`.
 
 use super::qos::Overrides;
 use super::requests::Clients;
@@ -22,7 +22,8 @@ pub(crate) const LOOK: Duration = Duration::from_millis(20);
 const BEST_EFFORT_PAUSE: Duration = Duration::from_millis(200);
 const CLOCK: &str = "rosgraph_msgs/msg/Clock";
 
-/// A sink that publishes recorded messages on topics of ROS 2, and sends recorded requests to services.
+/// A sink that publishes recorded messages on topics of ROS 2, and sends recorded requests to
+/// services.
 pub struct Topics {
     ends: Vec<End>,
     clients: Option<Clients>,
@@ -351,8 +352,9 @@ impl Sink for Topics {
 }
 
 impl Topics {
-    /// Returns that the sink is busy, or an error if the middleware has refused for long. Without
-    /// an error code, the message had no credit.
+    /// Returns that the sink is busy, or an error if the stream's messages could not be sent for a
+    /// long time. `code` is the error code of the middleware, or `rcl::OK` if the message had no
+    /// credit.
     fn refused(&mut self, stream: StreamId, code: i32) -> Refused {
         let since = *self.refused_since.get_or_insert_with(monotonic_ns);
         if monotonic_ns().saturating_sub(since) < PATIENCE_NS {

@@ -24,7 +24,8 @@ pub type Ports = Vec<(u16, String)>;
 /// A sink that sends UDP datagrams.
 pub struct Udp {
     name: String,
-    /// The socket for IPv4 and the socket for IPv6. `None` if no address is of this kind.
+    /// The socket for IPv4 and the socket for IPv6. An entry is `None` if no address is of its
+    /// kind.
     sockets: [Option<UdpSocket>; 2],
     places: Places,
     links: Vec<Option<u32>>,

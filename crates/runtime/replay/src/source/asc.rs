@@ -1,5 +1,5 @@
-//! Reads ASC logs of Vector's tools and of those that imitate them: CAN and CAN FD frames, remote and
-//! error frames of several channels.
+//! Reads ASC logs of Vector's tools and of those that imitate them: CAN and CAN FD frames, remote
+//! and error frames of several channels.
 
 use super::{text, Bytes};
 use crate::item::{Source, SourceError};

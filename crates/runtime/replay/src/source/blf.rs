@@ -1,5 +1,5 @@
-//! Reads BLF logs, the binary format of Vector's tools: CAN and CAN FD frames, remote and error frames,
-//! and Ethernet packets, in compressed containers.
+//! Reads BLF logs, the binary format of Vector's tools: CAN and CAN FD frames, remote and error
+//! frames, and Ethernet packets, in compressed containers.
 
 use super::calendar::days;
 use super::channels::Channels;
@@ -121,7 +121,8 @@ struct Objects {
 }
 
 enum Next {
-    /// An object with a frame. The value is the index in `plain` at which the object ends.
+    /// An object with a frame. The value is the index in `plain` (the unpacked bytes) at which the
+    /// object ends.
     Frame(usize),
     More,
 }

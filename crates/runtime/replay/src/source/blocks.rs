@@ -1,5 +1,5 @@
-//! Plays the blocks of a recording (chunks, for example) in the order of their times, a few of them in memory
-//! at once.
+//! Plays the blocks of a recording (chunks, for example) in the order of their times, a few of them
+//! in memory at once.
 
 use super::damage::Damage;
 use super::fault;

@@ -7,8 +7,9 @@ pub const ERROR: u32 = 0x2000_0000;
 pub const DATA: usize = 8;
 pub const FD_DATA: usize = 64;
 
-/// Appends a `struct can_frame` to `payload`. `data` has at most [`DATA`] bytes. `length` is the
-/// length that the recorded frame states.
+/// Clears `payload` and fills it with a `struct can_frame`. `data` has at most [`DATA`] bytes.
+/// `length` is the length that the recorded frame states. `raw_length` is the frame's length code
+/// if it is above 8, otherwise 0.
 pub fn classic(id: u32, data: &[u8], length: u8, raw_length: u8, payload: &mut Vec<u8>) {
     payload.clear();
     payload.extend_from_slice(&id.to_ne_bytes());
@@ -17,8 +18,8 @@ pub fn classic(id: u32, data: &[u8], length: u8, raw_length: u8, payload: &mut V
     payload.resize(16, 0);
 }
 
-/// Appends a `struct canfd_frame` to `payload`. `data` has at most [`FD_DATA`] bytes. The frame's
-/// length is the next valid length of CAN FD.
+/// Clears `payload` and fills it with a `struct canfd_frame`. `data` has at most [`FD_DATA`] bytes.
+/// The frame's length is the next valid length of CAN FD.
 pub fn fd(id: u32, flags: u8, data: &[u8], payload: &mut Vec<u8>) {
     let data = &data[..data.len().min(FD_DATA)];
     let length = FD_LENGTHS

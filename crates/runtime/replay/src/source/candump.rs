@@ -1,5 +1,5 @@
-//! Reads the logs of `candump -l`: `(1436509052.249713) vcan0 044#2A366C2BBA`, one frame per line, and
-//! what `candump` prints: `(1436509052.249713)  vcan0  044   [5]  2A 36 6C 2B BA`.
+//! Reads the logs of `candump -l`: `(1436509052.249713) vcan0 044#2A366C2BBA`, one frame per line,
+//! and what `candump` prints: `(1436509052.249713)  vcan0  044   [5]  2A 36 6C 2B BA`.
 
 use super::calendar;
 use super::damage::Damage;

@@ -1,5 +1,5 @@
-//! Reads the bus logging of CAN in MDF 4 files of ASAM: data, remote and error frames. Groups can be sorted
-//! or unsorted, packed or not.
+//! Reads the bus logging of CAN in MDF 4 files of ASAM: data, remote and error frames. Groups can
+//! be sorted or unsorted, packed or not.
 
 use super::channels::{Bus, Channels};
 use super::{fault, order, Bytes};

@@ -37,9 +37,9 @@ use std::path::Path;
 pub trait Bytes: Read + Seek + Send {}
 impl<T: Read + Seek + Send> Bytes for T {}
 
-/// Opens a recording: a bag's directory or one of its files, a log of `candump`, an ASC,
-/// BLF, MDF 4 or TRC log, a bag of ROS 1, or a pcap or pcapng file. The files of a bag are MCAP or sqlite3. All files
-/// may be packed with gzip, xz, zstd or bzip2.
+/// Opens a recording: a bag's directory or one of its files, a log of `candump`, an ASC, BLF, MDF 4
+/// or TRC log, a bag of ROS 1, or a pcap or pcapng file. The files of a bag are MCAP or sqlite3.
+/// All files may be packed with gzip, xz, zstd or bzip2.
 ///
 /// The source returns items in the order of time, and its memory is bounded. It skips damaged parts
 /// and reports them in [`Source::damage`].
@@ -144,7 +144,6 @@ impl Format {
         Format::of_head(&head).ok_or_else(|| unknown(&name))
     }
 
-    /// Recognises the format of a file by its first bytes.
     fn of_head(head: &[u8]) -> Option<Format> {
         let magics = [
             (mcap::MAGIC, Format::Mcap),

@@ -1,7 +1,8 @@
 //! Opens recordings that are packed as a whole with gzip, xz, zstd or bzip2.
 //!
-//! Logs and captures are unpacked while they are read. Formats whose readers jump within the file are first
-//! unpacked to a temporary file. A torn or damaged packed file is unpacked up to the damage.
+//! Logs and captures are unpacked while they are read. Formats whose readers jump within the file
+//! are first unpacked to a temporary file. A torn or damaged packed file is unpacked up to the
+//! damage.
 
 use super::{fault, part, Format, HEAD};
 use crate::item::{Details, Source, SourceError, Stamp, Stream};
@@ -18,8 +19,8 @@ const XZ_MOST_KIB: u32 = 129 << 10;
 /// The maximum number of bytes that one call of the xz decoder returns. If a call meets damage, it
 /// loses the bytes that it has unpacked. The number is therefore small.
 const XZ_STEP: usize = 1024;
-/// The maximum size to which a file is unpacked, as a multiple of its packed size. One GiB is added
-/// to it.
+/// The factor in the limit of an unpacked file's size. The limit is this multiple of the packed
+/// size, plus one GiB.
 const MOST_TIMES: u64 = 200;
 
 /// The program with which a file is packed.

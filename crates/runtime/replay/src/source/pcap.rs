@@ -11,7 +11,8 @@ use std::io::SeekFrom;
 mod interfaces;
 mod packets;
 
-/// Returns whether a file that begins with these bytes is a pcap or pcapng file of either byte order.
+/// Returns whether a file that begins with these bytes is a pcap or pcapng file of either byte
+/// order.
 pub fn begins(head: &[u8]) -> bool {
     const MAGICS: [[u8; 4]; 6] = [
         [0xa1, 0xb2, 0xc3, 0xd4],

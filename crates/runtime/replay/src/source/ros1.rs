@@ -1,5 +1,5 @@
-//! Reads bags of ROS 1 (version 2.0). Messages whose definition equals that of a type of ROS 2 are converted
-//! to its layout.
+//! Reads bags of ROS 1 (version 2.0). Messages whose definition equals that of a type of ROS 2 are
+//! converted to its layout.
 
 use super::blocks::{Blocks, Loaded, Ordered};
 use super::damage::Damage;

@@ -1,4 +1,5 @@
-//! Reads TRC logs of PEAK's tools, versions 1.0 to 2.1: CAN and CAN FD frames, remote and error frames.
+//! Reads TRC logs of PEAK's tools, versions 1.0 to 2.1: CAN and CAN FD frames, remote and error
+//! frames.
 
 use super::{text, Bytes};
 use crate::item::{Source, SourceError};

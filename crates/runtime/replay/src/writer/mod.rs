@@ -1,7 +1,7 @@
 //! Writes recordings in the formats of other tools, for `onbeat convert`.
 //!
-//! A [`Plan`] first reads the recording once. It finds what the target cannot hold, before anything is
-//! written. The recording is then opened again and written.
+//! A [`Plan`] first reads the recording once. It finds what the target cannot hold, before anything
+//! is written. The recording is then opened again and written.
 //!
 //! | module | job |
 //! |---|---|
@@ -96,7 +96,6 @@ impl Target {
         }
     }
 
-    /// Returns whether the target can hold items of this kind.
     fn holds(self, kind: &Kind) -> bool {
         match kind {
             Kind::Ros { .. } => matches!(self, Target::Mcap | Target::Rosbag2),
@@ -162,8 +161,8 @@ pub struct StreamPlan {
 }
 
 impl Plan {
-    /// Reads a source to its end and plans how to write it to `target`. After each item, calls `go_on` with
-    /// the number of items so far.
+    /// Reads a source to its end and plans how to write it to `target`. After each item, calls
+    /// `go_on` with the number of items so far.
     ///
     /// # Errors
     /// Fails if the source cannot be read to its end, or if `go_on` returns `false`.

@@ -12,8 +12,8 @@ use onbeat_ros::diagnostics::{DiagnosticStatus, Level};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The time, and the number of cycles, without an output after which a chain counts as dead. The
-/// longer of the two decides.
+/// The time without an output after which a chain counts as dead: this duration or this number of
+/// cycles, whichever is longer.
 const DEAD_AFTER: (Duration, u32) = (Duration::from_secs(5), 10);
 const STALE_AFTER: Duration = Duration::from_secs(3);
 const MAX_SENT: usize = 8;

@@ -24,8 +24,8 @@ pub fn event(line: &[u8]) -> Option<(i64, &[u8])> {
     Some((time_ns, rest_from(line, words.next()?)))
 }
 
-/// Returns whether a line without a time is a remark of the recorder. Any other line without a time is a
-/// damaged frame.
+/// Returns whether a line without a time is a remark of the recorder. Any other line without a time
+/// is a damaged frame.
 pub fn is_remark(line: &[u8]) -> bool {
     line.first()
         .is_some_and(|first| !first.is_ascii_digit() && *first != b'-')
@@ -72,7 +72,8 @@ fn error(payload: &mut Vec<u8>) {
     can::classic(can::ERROR, &[0; can::DATA], can::DATA as u8, 0, payload);
 }
 
-/// Parses a classic frame: `1  18EBFF00x  Rx   d 8 01 A0 ...`, `1  123  Rx   r 8` or `1  ErrorFrame`.
+/// Parses a classic frame: `1  18EBFF00x  Rx   d 8 01 A0 ...`, `1  123  Rx   r 8` or
+/// `1  ErrorFrame`.
 fn classic<'e>(
     event: &[u8],
     channel: u8,

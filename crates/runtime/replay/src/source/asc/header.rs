@@ -57,8 +57,8 @@ impl Header {
         self.is_asc
     }
 
-    /// Returns the instant to which the times of the log are relative, in ns since 1970, or 0 if the log does
-    /// not state it.
+    /// Returns the instant to which the times of the log are relative, in ns since 1970, or 0 if
+    /// the log does not state it.
     pub fn begin_ns(&self) -> i64 {
         self.date_ns.or(self.trigger_ns).unwrap_or(0)
     }

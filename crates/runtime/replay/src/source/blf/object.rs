@@ -58,7 +58,8 @@ pub struct Frame {
     pub is_sent: bool,
 }
 
-/// Reads the little-endian number of four bytes at `at`. The caller must make sure that these bytes exist.
+/// Reads the little-endian number of four bytes at `at`. The caller must make sure that these bytes
+/// exist.
 pub fn number(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
@@ -208,8 +209,8 @@ fn flexible(body: &[u8], payload: &mut Vec<u8>) -> Result<(u16, bool), &'static 
     Ok((channel, is_sent))
 }
 
-/// Reads a `CAN_FD_MESSAGE_64`. If it has fewer data bytes than its length states, the missing bytes are 0,
-/// as in Vector's tools.
+/// Reads a `CAN_FD_MESSAGE_64`. If it has fewer data bytes than its length states, the missing
+/// bytes are 0, as in Vector's tools.
 fn flexible_64(
     object: &[u8],
     header_size: usize,

@@ -81,8 +81,8 @@ pub enum Times {
     Distances,
 }
 
-/// Finds out whether the lines of a log state instants or times since the previous frame. The
-/// latter fall as often as they rise; instants do not.
+/// Finds out whether the lines of a log state instants or times since the previous frame. Times
+/// since the previous frame fall about as often as they rise. Instants almost always rise.
 #[derive(Debug, Default)]
 pub struct Survey {
     last_ns: Option<i64>,

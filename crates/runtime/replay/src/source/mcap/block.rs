@@ -1,5 +1,5 @@
-//! Holds a block in memory, in the order of time: the messages of one chunk, or consecutive messages
-//! outside of chunks.
+//! Holds a block in memory, in the order of time: the messages of one chunk, or consecutive
+//! messages outside of chunks.
 
 use super::channels::Channels;
 use super::plain;
@@ -134,8 +134,9 @@ fn load_packed<R: Read>(
     Ok(())
 }
 
-/// Adds a message record to `loaded`. The record was appended to the payloads, at index `from`. Its
-/// header remains before its payload.
+/// Adds a message record to `loaded.messages`. The caller has appended the record to
+/// `loaded.payloads`, from the index `from` on. The record's header remains there in front of its
+/// payload.
 fn message(loaded: &mut Loaded, from: usize, channels: &Channels, damage: &mut Damage) {
     let Some((header, data)) = loaded.payloads[from..].split_first_chunk::<MESSAGE_HEADER>() else {
         damage.add("messages shorter than their header", String::new);

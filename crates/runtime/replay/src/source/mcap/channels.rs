@@ -9,8 +9,8 @@ use std::collections::HashMap;
 pub struct Channels {
     schemas: HashMap<u16, String>,
     definitions: HashMap<String, String>,
-    /// The index of the stream of each channel. `None` means that the channel's messages are not
-    /// played.
+    /// Maps the number of a channel to the index of its stream. `None` means that the channel's
+    /// messages are not played.
     places: HashMap<u16, Option<u32>>,
     streams: Vec<Stream>,
     known: HashMap<(String, String), u32>,
@@ -38,8 +38,8 @@ impl Channels {
         self.places.get(&channel).copied()
     }
 
-    /// Reads a record that declares a schema or a channel. Ignores a schema or channel that was declared
-    /// before.
+    /// Reads a record that declares a schema or a channel. Ignores a schema or channel that was
+    /// declared before.
     pub fn declare(&mut self, opcode: u8, body: &[u8], damage: &mut Damage) {
         if opcode != op::SCHEMA && opcode != op::CHANNEL {
             return;

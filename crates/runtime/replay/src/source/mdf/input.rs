@@ -1,5 +1,5 @@
-//! Reads the blocks of an MDF 4 file. Reading ends even if links lead in a circle: a block of a list is
-//! read only once, and the data blocks together have at most the size of the file.
+//! Reads the blocks of an MDF 4 file. Reading ends even if links lead in a circle: a block of a
+//! list is read only once, and the data blocks together have at most the size of the file.
 
 use crate::source::damage::Damage;
 use crate::source::Bytes;
@@ -203,7 +203,8 @@ impl Block {
     }
 }
 
-/// Reads the little-endian number of eight bytes at `at`. The caller must make sure that these bytes exist.
+/// Reads the little-endian number of eight bytes at `at`. The caller must make sure that these
+/// bytes exist.
 pub fn long(bytes: &[u8], at: usize) -> u64 {
     let mut eight = [0; 8];
     eight.copy_from_slice(&bytes[at..at + 8]);

@@ -1,5 +1,5 @@
-//! Reads the records of a data group one after another, and finds the data bytes of CAN frames that are
-//! stored elsewhere.
+//! Reads the records of a data group one after another, and finds the data bytes of CAN frames that
+//! are stored elsewhere.
 
 use super::input::Input;
 use super::layout::{Field, Frame, Layout, Span};
@@ -14,8 +14,8 @@ const MOST_WAITING: usize = 4096;
 const NO_DATA: &str = "frames without their data bytes, which are missing or damaged";
 const TORN: &str = "records cut off by the end of their data";
 
-/// The records of a data group. In an unsorted data group, the records of several channel groups are mixed,
-/// and each begins with the number of its group.
+/// The records of a data group. In an unsorted data group, the records of several channel groups
+/// are mixed, and each begins with the number of its group.
 pub struct Records {
     stream: Stream,
     at: u64,
@@ -43,7 +43,8 @@ pub enum Use {
     /// The records are values of variable length. The number is the index of the group of frames
     /// whose data bytes they are.
     Values(Option<usize>),
-    /// The records are not played. The damage counts them under this sentence.
+    /// The records are not played. The report of the recording's damage counts them under this
+    /// sentence.
     Skipped(&'static str),
 }
 
@@ -83,7 +84,8 @@ pub struct Frames {
     /// the bytes, or their number if the file has no positions.
     values: VecDeque<(u64, Value)>,
     waiting: BTreeMap<u64, Frame>,
-    /// The key that the next value gets when it is read.
+    /// The key of the data bytes that are read next: their position, or their number if the file
+    /// has no positions.
     next_value: u64,
 }
 
@@ -179,8 +181,8 @@ impl Frames {
         dropped.map_or(Ok(()), |_| Err(NO_DATA))
     }
 
-    /// Adds the next value of the file. If a frame waits for this value, writes the frame to
-    /// `payload` and returns it.
+    /// Adds the data bytes that come next in the file. If a frame waits for these bytes, writes the
+    /// frame to `payload` and returns it.
     fn value(
         &mut self,
         value: Value,

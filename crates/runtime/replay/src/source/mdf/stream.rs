@@ -1,4 +1,5 @@
-//! Reads the data of a group or channel as one stream of bytes: data blocks, packed or not, and lists of them.
+//! Reads the data of a group or channel as one stream of bytes: data blocks, packed or not, and
+//! lists of them.
 
 use super::input::{long, place, Input, HEADER};
 use crate::source::inflate::inflate;
@@ -7,7 +8,8 @@ use std::io::Result;
 
 /// The maximum number of bytes of an unpacked block that are read at once.
 const CHUNK: u64 = 64 << 10;
-/// The largest size of a packed block in bytes, before and after unpacking. The format allows 4 MiB.
+/// The largest size of a packed block in bytes, before and after unpacking. The format allows 4
+/// MiB.
 const LONGEST: u64 = 64 << 20;
 /// The maximum number of unpacked bytes in memory, summed over all streams of a file.
 const MOST_HELD: usize = 256 << 20;
@@ -35,8 +37,8 @@ impl Content {
         }
     }
 
-    /// Returns the number of bytes before the latest position that stay in memory. They are needed
-    /// because values may be stored in another order than the records that use them.
+    /// Returns the number of bytes that stay in memory before the position that is read. They are
+    /// needed because values may be stored in another order than the records that use them.
     fn kept(self) -> usize {
         match self {
             Content::Records => 0,

@@ -5,7 +5,8 @@ use crate::source::can;
 use crate::source::damage::Damage;
 use std::collections::HashMap;
 
-/// The link type `LINKTYPE_CAN_SOCKETCAN`: packets are CAN frames, with the identifier in network byte order.
+/// The link type `LINKTYPE_CAN_SOCKETCAN`: packets are CAN frames, with the identifier in network
+/// byte order.
 const SOCKETCAN: u32 = 227;
 /// The link type of a capture of all interfaces (`tcpdump -i any`). Its packets have a header of 16
 /// bytes. Newer captures have [`LINUX_SLL2`] with 20 bytes instead.

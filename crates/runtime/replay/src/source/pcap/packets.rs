@@ -295,7 +295,8 @@ fn next(
     })
 }
 
-/// The numbers of the block kinds that are parsed: section, interface, simple packet and enhanced packet.
+/// The numbers of the block kinds that are parsed: section, interface, simple packet and enhanced
+/// packet.
 const KINDS: [u32; 4] = [0x0a0d_0d0a, 1, 3, 6];
 
 const OBSOLETE_PACKET: u32 = 2;

@@ -2,9 +2,9 @@
 
 use super::definition::{self, Field, Types};
 
-/// The ROS 2 definitions of the types that ROS 1 has too, one on each line. A type is in the table
-/// if it is the same in Humble, Iron, Jazzy, Kilted and Lyrical. A type with `-` differs between
-/// these distributions.
+/// The ROS 2 definitions of types that ROS 1 also has, one on each line. A type has a definition if
+/// it is the same in Humble, Iron, Jazzy, Kilted and Lyrical. A line with `-` names a type that
+/// differs between these distributions.
 const TABLE: &str = include_str!("types.txt");
 const HEADER: &str = "std_msgs/Header";
 

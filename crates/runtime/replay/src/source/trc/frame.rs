@@ -42,7 +42,8 @@ enum Length {
     Code(i64),
 }
 
-/// Returns whether a line has the form of version 1.0: `1)  1841  0001  8  00 00 00 00 00 00 00 00`.
+/// Returns whether a line has the form of version 1.0:
+/// `1)  1841  0001  8  00 00 00 00 00 00 00 00`.
 pub fn is_first_version(line: &[u8]) -> bool {
     let mut fields = words(line);
     let number = fields.next().and_then(|word| word.strip_suffix(b")"));

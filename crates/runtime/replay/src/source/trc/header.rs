@@ -64,8 +64,8 @@ impl Header {
         self.columns.as_deref().unwrap_or(FIRST)
     }
 
-    /// Returns the instant to which the times of the log are relative, in ns since 1970, or 0 if the log does
-    /// not state it. Logs have no time zone, so the instant counts as UTC.
+    /// Returns the instant to which the times of the log are relative, in ns since 1970, or 0 if
+    /// the log does not state it. Logs have no time zone, so the instant counts as UTC.
     pub fn begin_ns(&self) -> i64 {
         self.start_ns.or(self.comment_ns).unwrap_or(0)
     }

@@ -307,7 +307,6 @@ pub fn whole(shape: Shape, begin_ns: u64, frames: &[Sent]) -> File {
     file
 }
 
-/// Adds a data group of frames.
 pub fn add(file: &mut File, shape: Shape, event: &str, frames: &[Sent]) {
     const FRAMES: u64 = 0x41;
     const VALUES: u64 = 0x42;

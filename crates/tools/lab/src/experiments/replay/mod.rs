@@ -1,7 +1,7 @@
 //! The `replay` experiment: how late replayed packets arrive, with `onbeat replay` beside
 //! tcpreplay.
 //!
-//! The packets are streams of Table I of the HIL paper. They go from one network namespace to
+//! The packets are streams of Table I of the paper of Konheiser et al.. They go from one network namespace to
 //! another, on an idle machine and beside busy programs.
 //!
 //! The lateness of a packet is the kernel's time stamp at the receiver minus its recorded time,
@@ -97,7 +97,7 @@ fn load_name(busy: bool) -> &'static str {
 
 pub const EXPERIMENT: Experiment = Experiment {
     name: "replay",
-    about: "lateness of replayed packets, beside tcpreplay and cyclictest (HIL paper, Table I)",
+    about: "lateness of replayed packets, beside tcpreplay and cyclictest (paper of Konheiser et al., Table I)",
     parts: &[],
     takes: &[],
     run,

@@ -1,10 +1,10 @@
 //! Follows all threads of a recording beside a synthesis, and cuts executions of chains into pieces.
 
 use crate::cut::{By, Joins, Known, Meanwhile, Piece};
+use crate::facts::Facts;
 use crate::history::{History, DEFERRAL_NS};
 use onbeat_synth::followed::{ChainStep, Held, Joined};
 use onbeat_synth::named::{Named, ThreadNames};
-use onbeat_synth::Synth;
 use onbeat_trace::Event;
 use std::collections::VecDeque;
 
@@ -111,7 +111,7 @@ impl<T> Follow<T> {
     /// number of its component. After the last event, set `all` to get the remaining executions too.
     pub(crate) fn cut_next(
         &mut self,
-        synth: &mut Synth,
+        facts: &mut impl Facts,
         all: bool,
     ) -> Option<(Ended<T>, Vec<Piece>)> {
         let now = self.now.unwrap_or(0);
@@ -122,15 +122,15 @@ impl<T> Follow<T> {
         let ended = self.waiting.pop_front()?;
         let known = Known {
             history: &self.history,
-            synth,
+            facts,
             joins: &self.joins,
         };
         let mut pieces = known.cut(&ended.steps, ended.end);
         let names = self.names.as_ref();
         for piece in &mut pieces {
-            piece.by = component(synth, names, piece.by);
+            piece.by = component(facts, names, piece.by);
             piece.meanwhile = piece.meanwhile.map(|m| Meanwhile {
-                by: component(synth, names, m.by),
+                by: component(facts, names, m.by),
                 ..m
             });
         }
@@ -150,11 +150,8 @@ impl<T> Follow<T> {
 }
 
 /// Replaces the thread of a culprit by the number of its component.
-fn component(synth: &mut Synth, names: Option<&ThreadNames>, by: By) -> By {
-    let mut number = |tid| match names {
-        Some(names) => synth.component_in(names, tid),
-        None => synth.component_of(tid),
-    };
+fn component(facts: &mut impl Facts, names: Option<&ThreadNames>, by: By) -> By {
+    let mut number = |tid| facts.component(names, tid);
     match by {
         By::Thread(tid) => By::Thread(number(tid)),
         By::Owner(tid) => By::Owner(number(tid)),

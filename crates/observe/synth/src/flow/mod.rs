@@ -85,6 +85,10 @@ pub(crate) struct Ways {
 const LOST_AFTER_NS: u64 = 1_000_000_000;
 
 impl Flow {
+    pub(crate) fn memory(&self) -> NameId {
+        self.ways.links.memory
+    }
+
     /// Creates a flow without data. `ids` are the vertex ids that an earlier pass found, and `memory` names
     /// the edges of links. Chains begin at the topics `inputs`.
     pub(crate) fn new(

@@ -122,6 +122,12 @@ impl<T> Every<T> {
         self.cut_by(synth, all, report);
     }
 
+    /// Reports whether later events cannot change the next execution, so that it can be cut.
+    #[inline]
+    pub fn is_due(&self) -> bool {
+        self.follow.is_due()
+    }
+
     /// Does the same as [`Every::cut`], with a copy of the synthesis's facts. The culprits of the stretches
     /// have the numbers of the copy's components.
     pub fn cut_apart(&mut self, facts: &mut Copied, all: bool, report: impl FnMut(T, &[Cut])) {

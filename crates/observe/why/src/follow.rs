@@ -107,6 +107,14 @@ impl<T> Follow<T> {
         self.waiting.push_back(ended);
     }
 
+    /// Reports whether later events cannot change the next execution.
+    #[inline]
+    pub(crate) fn is_due(&self) -> bool {
+        let now = self.now.unwrap_or(0);
+        let next = self.waiting.front();
+        next.is_some_and(|ended| ended.end.saturating_add(DEFERRAL_NS) < now)
+    }
+
     /// Returns the next execution that later events cannot change, with its pieces. A piece names a thread by the
     /// number of its component. After the last event, set `all` to get the remaining executions too.
     pub(crate) fn cut_next(
@@ -114,9 +122,7 @@ impl<T> Follow<T> {
         facts: &mut impl Facts,
         all: bool,
     ) -> Option<(Ended<T>, Vec<Piece>)> {
-        let now = self.now.unwrap_or(0);
-        let is_over = |e: &Ended<T>| all || e.end.saturating_add(DEFERRAL_NS) < now;
-        if !self.waiting.front().is_some_and(is_over) {
+        if !all && !self.is_due() {
             return None;
         }
         let ended = self.waiting.pop_front()?;

@@ -5,7 +5,7 @@ use super::pass::{take_stays, Take};
 use super::system::{System, Thread};
 use arrow_schema::ArrowError;
 use onbeat_trace::{Event, Reader};
-use std::sync::mpsc::{sync_channel, SyncSender};
+use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 
 const PART_EVENTS: usize = 1 << 11;
 
@@ -19,19 +19,20 @@ pub(crate) struct Part {
 }
 
 /// Calls `visit` with all events of the trace, part by part. Passes the rows of switches to `switches` meanwhile.
-/// Returns the processes and names of the trace.
+/// Returns the processes and names of the trace. Takes memory for events out of `spare`.
 ///
 /// # Errors
 ///
 /// Stops at the first error of `visit` or `switches` and returns it.
 pub(crate) fn read(
     reader: &mut Reader,
+    spare: Receiver<Vec<Event>>,
     switches: &mut (impl Take + Send),
     mut visit: impl FnMut(Part) -> Result<(), ArrowError>,
 ) -> Result<System, ArrowError> {
     std::thread::scope(|scope| {
         let (parts, received) = sync_channel(WAITING_PARTS_MAX);
-        let reading = scope.spawn(move || send(reader, switches, &parts));
+        let reading = scope.spawn(move || send(reader, &spare, switches, &parts));
         let visited = received.into_iter().try_for_each(&mut visit);
         let system = reading.join();
         visited.and_then(|()| system.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
@@ -41,6 +42,7 @@ pub(crate) fn read(
 /// Sends all events in parts. Stops early if the receiver was dropped.
 fn send(
     reader: &mut Reader,
+    spare: &Receiver<Vec<Event>>,
     switches: &mut impl Take,
     parts: &SyncSender<Part>,
 ) -> Result<System, ArrowError> {
@@ -51,8 +53,10 @@ fn send(
         events.push(event);
         if events.len() == PART_EVENTS {
             take_stays(&mut system.done.stays, switches)?;
+            let next = spare.try_recv();
+            let next = next.unwrap_or_else(|_| Vec::with_capacity(PART_EVENTS));
             let part = Part {
-                events: std::mem::replace(&mut events, Vec::with_capacity(PART_EVENTS)),
+                events: std::mem::replace(&mut events, next),
                 threads: std::mem::take(&mut system.done.threads),
             };
             if parts.send(part).is_err() {

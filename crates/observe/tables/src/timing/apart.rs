@@ -11,6 +11,7 @@ use onbeat_trace::Event;
 use onbeat_why::every::{Copied, Every, News};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::hash_map::Entry;
+use std::sync::mpsc::Sender;
 
 /// Something that the synthesis has found, for the cutting of stretches.
 pub(crate) enum Report {
@@ -35,6 +36,13 @@ pub(crate) struct Chains {
     facts: Copied,
     executions: i64,
     found: Found,
+    spare: Spare,
+}
+
+/// Where the memory of batches goes back to. A new list for each batch costs page faults.
+pub(crate) struct Spare {
+    pub(crate) events: Sender<Vec<Event>>,
+    pub(crate) reports: Sender<Vec<(usize, Report)>>,
 }
 
 /// The numbers that rows of chains have, with what they stand for.
@@ -47,12 +55,13 @@ pub(crate) struct Found {
 }
 
 impl Chains {
-    pub(crate) fn new(synth: &Synth, with_stretches: bool) -> Chains {
+    pub(crate) fn new(synth: &Synth, with_stretches: bool, spare: Spare) -> Chains {
         Chains {
             every: with_stretches.then(Every::default),
             facts: Copied::new(synth),
             executions: 0,
             found: Found::default(),
+            spare,
         }
     }
 
@@ -76,9 +85,9 @@ impl Chains {
         Ok(self.found)
     }
 
-    fn batch(&mut self, batch: Batch, rows: &mut impl Take) {
+    fn batch(&mut self, mut batch: Batch, rows: &mut impl Take) {
         self.facts.update(batch.news);
-        let mut reports = batch.reports.into_iter().peekable();
+        let mut reports = batch.reports.drain(..).peekable();
         for (place, event) in batch.events.iter().enumerate() {
             if let Some(every) = &mut self.every {
                 every.push(event);
@@ -86,9 +95,15 @@ impl Chains {
             while let Some((_, report)) = reports.next_if(|(at, _)| *at == place) {
                 self.take(report, rows);
             }
-            self.cut(false, rows);
+            if self.every.as_ref().is_some_and(Every::is_due) {
+                self.cut(false, rows);
+            }
         }
         reports.for_each(|(_, report)| self.take(report, rows));
+        self.cut(false, rows);
+        batch.events.clear();
+        let _ = self.spare.events.send(batch.events);
+        let _ = self.spare.reports.send(batch.reports);
     }
 
     fn take(&mut self, report: Report, rows: &mut impl Take) {

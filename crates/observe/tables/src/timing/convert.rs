@@ -108,7 +108,7 @@ impl Columns {
         let types = || table.columns().iter().map(|column| column.ty);
         let required = types().enumerate();
         Columns {
-            columns: types().map(Values::new).collect(),
+            columns: types().map(|ty| Values::new(ty, rows_max)).collect(),
             required: required
                 .filter(|(_, ty)| matches!(ty, Type::Owner | Type::Chain))
                 .collect(),
@@ -134,17 +134,22 @@ impl Columns {
     /// Returns the part and begins the next one. Returns `None` if the part has no rows.
     pub(crate) fn take(&mut self, lookup: &Lookup) -> Option<Part> {
         let rows = std::mem::take(&mut self.rows);
-        let columns = self.columns.iter_mut().map(Values::finish).collect();
+        let new = |column: &mut Values| {
+            std::mem::replace(column, Values::new(column.ty, self.rows_max)).finish()
+        };
+        let columns = self.columns.iter_mut().map(new).collect();
         (rows > 0).then(|| lookup.part(rows, columns))
     }
 }
 
 impl Values {
-    fn new(ty: Type) -> Values {
+    fn new(ty: Type, rows_max: usize) -> Values {
         let out = match ty {
-            Type::Time | Type::SharedTime | Type::Ns | Type::Long => Out::Int(Int64Builder::new()),
-            Type::Number => Out::Number(Int32Builder::new()),
-            Type::Flag => Out::Flag(BooleanBuilder::new()),
+            Type::Time | Type::SharedTime | Type::Ns | Type::Long => {
+                Out::Int(Int64Builder::with_capacity(rows_max))
+            }
+            Type::Number => Out::Number(Int32Builder::with_capacity(rows_max)),
+            Type::Flag => Out::Flag(BooleanBuilder::with_capacity(rows_max)),
             _ => Out::Names(Names::default()),
         };
         Values { ty, out }
@@ -159,12 +164,12 @@ impl Values {
         }
     }
 
-    fn finish(&mut self) -> Filled {
-        match &mut self.out {
-            Out::Int(out) => Filled::Values(Arc::new(out.finish())),
-            Out::Number(out) => Filled::Values(Arc::new(out.finish())),
-            Out::Flag(out) => Filled::Values(Arc::new(out.finish())),
-            Out::Names(out) => Filled::Names(std::mem::take(out)),
+    fn finish(self) -> Filled {
+        match self.out {
+            Out::Int(mut out) => Filled::Values(Arc::new(out.finish())),
+            Out::Number(mut out) => Filled::Values(Arc::new(out.finish())),
+            Out::Flag(mut out) => Filled::Values(Arc::new(out.finish())),
+            Out::Names(out) => Filled::Names(out),
         }
     }
 }

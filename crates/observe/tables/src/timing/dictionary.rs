@@ -6,14 +6,17 @@ use bytes::Bytes;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::column::page::{CompressedPage, Page, PageWriter};
 use parquet::column::writer::ColumnCloseResult;
+use parquet::data_type::ByteArray;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ColumnChunkMetaData;
+use parquet::file::statistics::{Statistics, ValueStatistics};
 use parquet::file::writer::{SerializedPageWriter, SerializedRowGroupWriter, TrackedWrite};
 use parquet::schema::types::ColumnDescPtr;
 use rustc_hash::FxHashMap;
 use std::fs::File;
 use std::iter::repeat_n;
 use std::sync::Arc;
+use zstd::bulk::Compressor;
 
 /// The level of compression of all columns.
 pub(crate) const ZSTD_LEVEL: i32 = 3;
@@ -92,17 +95,19 @@ impl Names {
         &self,
         group: &mut SerializedRowGroupWriter<'_, File>,
         column: ColumnDescPtr,
+        zstd: &mut Compressor<'_>,
     ) -> Result<(), ParquetError> {
+        let mut compress = |bytes: &[u8]| zstd.compress(bytes).map(Bytes::from);
         let mut chunk = TrackedWrite::new(Vec::new());
         let mut pages = SerializedPageWriter::new(&mut chunk);
-        let dictionary = Page::DictionaryPage {
-            buf: compress(&self.dictionary())?,
+        let dictionary = self.dictionary();
+        let page = Page::DictionaryPage {
+            buf: compress(&dictionary)?,
             num_values: self.texts.len() as u32,
             encoding: Encoding::PLAIN,
             is_sorted: false,
         };
-        let dictionary = CompressedPage::new(dictionary, self.dictionary().len());
-        let dictionary = pages.write_page(dictionary)?;
+        let dictionary = pages.write_page(CompressedPage::new(page, dictionary.len()))?;
         let data = self.data(column.max_def_level() > 0);
         let page = Page::DataPage {
             buf: compress(&data)?,
@@ -116,7 +121,7 @@ impl Names {
         let uncompressed = dictionary.uncompressed_size + page.uncompressed_size;
         let bytes = dictionary.bytes_written + page.bytes_written;
         let rows = self.present.len() as u64;
-        let metadata = ColumnChunkMetaData::builder(column)
+        let mut metadata = ColumnChunkMetaData::builder(column)
             .set_compression(Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL)?))
             .set_encodings(vec![
                 Encoding::PLAIN,
@@ -127,12 +132,19 @@ impl Names {
             .set_total_uncompressed_size(uncompressed as i64)
             .set_num_values(rows as i64)
             .set_dictionary_page_offset(Some(0))
-            .set_data_page_offset(page.offset as i64)
-            .build()?;
+            .set_data_page_offset(page.offset as i64);
+        // Readers skip the files of other runs and hosts by these. Other columns have nearly every name in
+        // every group.
+        if let [text] = self.texts.as_slice() {
+            let nulls = rows - self.places.len() as u64;
+            let text = || Some(ByteArray::from(text.as_str()));
+            let statistics = ValueStatistics::new(text(), text(), None, Some(nulls), false);
+            metadata = metadata.set_statistics(Statistics::ByteArray(statistics));
+        }
         let close = ColumnCloseResult {
             bytes_written: bytes,
             rows_written: rows,
-            metadata,
+            metadata: metadata.build()?,
             bloom_filter: None,
             column_index: None,
             offset_index: None,
@@ -190,6 +202,65 @@ fn run_of_eights(values: usize) -> Vec<u8> {
     bytes
 }
 
-fn compress(bytes: &[u8]) -> Result<Bytes, ParquetError> {
-    Ok(zstd::bulk::compress(bytes, ZSTD_LEVEL)?.into())
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow_array::cast::AsArray;
+    use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
+    use parquet::file::writer::SerializedFileWriter;
+    use parquet::schema::parser::parse_message_type;
+
+    /// Writes the names as the only column of a file, and reads the file. Returns the rows and whether the first
+    /// group has statistics.
+    fn written(names: &Names, repetition: &str) -> (Vec<Option<String>>, bool) {
+        let schema = format!("message rows {{ {repetition} binary name (UTF8); }}");
+        let schema = Arc::new(parse_message_type(&schema).expect("a schema"));
+        let file = tempfile::tempfile().expect("a file");
+        let copy = file.try_clone().expect("a file");
+        let mut writer = SerializedFileWriter::new(copy, schema, Arc::default()).expect("a writer");
+        let column = writer.schema_descr().column(0);
+        let mut group = writer.next_row_group().expect("a group");
+        let mut zstd = Compressor::new(ZSTD_LEVEL).expect("zstd");
+        names.write(&mut group, column, &mut zstd).expect("written");
+        group.close().expect("written");
+        let metadata = writer.close().expect("written");
+        let statistics = metadata.row_group(0).column(0).statistics().cloned();
+        let batches = ParquetRecordBatchReader::try_new(file, 1000).expect("a table");
+        let rows = batches.flat_map(|batch| {
+            let column = batch.expect("rows").column(0).clone();
+            let texts = column.as_string::<i32>().iter();
+            texts.map(|t| t.map(str::to_string)).collect::<Vec<_>>()
+        });
+        (rows.collect(), statistics.is_some())
+    }
+
+    #[test]
+    fn names_are_read_back_as_they_were_added() {
+        for (rows, names) in [(1, 1), (9, 2), (1001, 256), (1001, 257), (70_001, 65_537)] {
+            // Every fourth row has no name, and two numbers have each name.
+            let number = |row: i64| (row % 4 > 0).then_some((row - row / 4) % (2 * names));
+            let texts: Vec<String> = (0..names).map(|n| format!("name {n}")).collect();
+            let mut column = Names::default();
+            for row in 0..rows {
+                let text = |n: i64| Some(texts[(n % names) as usize].as_str());
+                column.push(number(row), text);
+            }
+            let expected =
+                (0..rows).map(|row| Some(texts[(number(row)? % names) as usize].clone()));
+            let expected: Vec<_> = expected.collect();
+            assert_eq!(
+                column.texts.len() as i64,
+                names.min(rows - rows / 4 - 1).max(0)
+            );
+            let (found, has_statistics) = written(&column, "optional");
+            assert!(found == expected, "{rows} {names}");
+            assert_eq!(has_statistics, column.texts.len() == 1);
+            let array = column.array();
+            let array = array.as_string::<i32>().iter();
+            assert!(array.map(|t| t.map(str::to_string)).eq(expected));
+        }
+        let same = Names::repeated("run", 77);
+        let rows = vec![Some("run".to_string()); 77];
+        assert_eq!(written(&same, "required"), (rows, true));
+    }
 }

@@ -25,7 +25,7 @@ mod topics;
 pub use columns::Table;
 pub use topics::{export_mcap, TopicWritten};
 
-use apart::{Chains, Found};
+use apart::{Chains, Found, Spare};
 use arrow_schema::ArrowError;
 use convert::{Columns, Lookup};
 use onbeat_document::schema::Run;
@@ -43,7 +43,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{channel, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use system::{Process, System};
 
@@ -409,12 +409,15 @@ fn rows_of(
     let mut synth = SynthOptions::new(options.run);
     synth.shortened = !reader.has_beginning();
     let mut pass = Pass::new(synth, with_stretches);
-    let cutter = Chains::new(&pass.synth, with_stretches);
+    let (events, spare_events) = channel();
+    let (reports, spare_reports) = channel();
+    let spare = Spare { events, reports };
+    let cutter = Chains::new(&pass.synth, with_stretches, spare);
     std::thread::scope(|scope| {
         let (batches, received) = sync_channel(WAITING_BATCHES_MAX);
         let cutting = scope.spawn(move || cutter.run(received, chains));
         let mut events = 0;
-        let system = ahead::read(reader, switches, |part| {
+        let system = ahead::read(reader, spare_events, switches, |part| {
             (options.progress)(events);
             events += part.events.len() as u64;
             for event in &part.events {
@@ -423,11 +426,14 @@ fn rows_of(
             pass::take_threads(&part.threads, rest);
             rest.failed().map_or(Ok(()), Err)?;
             let stopped = |_| ArrowError::ComputeError("the rows of chains have failed".into());
-            batches.send(pass.batch(part.events)).map_err(stopped)
+            let spare = spare_reports.try_recv().unwrap_or_default();
+            batches
+                .send(pass.batch(part.events, spare))
+                .map_err(stopped)
         });
         if system.is_ok() {
             pass.finish(rest);
-            let _ = batches.send(pass.batch(Vec::new()));
+            let _ = batches.send(pass.batch(Vec::new(), Vec::new()));
         }
         drop(batches);
         let found = cutting.join();

@@ -104,12 +104,13 @@ impl Pass {
         self.take(rows);
     }
 
-    /// Returns what was found since the last call. `events` are the events since then.
-    pub(crate) fn batch(&mut self, events: Vec<Event>) -> Batch {
+    /// Returns what was found since the last call. `events` are the events since then, and `spare` is memory for
+    /// the next reports.
+    pub(crate) fn batch(&mut self, events: Vec<Event>, spare: Vec<(usize, Report)>) -> Batch {
         let count = std::mem::take(&mut self.events);
         Batch {
             events,
-            reports: std::mem::take(&mut self.reports),
+            reports: std::mem::replace(&mut self.reports, spare),
             news: self.watch.news(&self.synth, count),
         }
     }

@@ -16,6 +16,7 @@ use parquet::schema::types::{ColumnDescPtr, ColumnPath};
 use std::fs::File;
 use std::io::Write;
 use std::sync::Arc;
+use zstd::bulk::Compressor;
 
 /// The number of rows in a group of a Parquet file.
 const GROUP_ROWS: usize = 1 << 17;
@@ -42,6 +43,7 @@ struct Groups {
     schema: SchemaRef,
     columns: Vec<ColumnDescPtr>,
     count: usize,
+    zstd: Compressor<'static>,
 }
 
 impl<W: Write> Sink<W> {
@@ -83,6 +85,7 @@ impl<W: Write> Sink<W> {
             schema,
             columns: columns.columns().to_vec(),
             count: 0,
+            zstd: Compressor::new(ZSTD_LEVEL)?,
         };
         Ok(Sink {
             out: Out::Parquet(Box::new(groups)),
@@ -150,7 +153,9 @@ impl Groups {
             part.columns.into_iter().zip(writers).zip(described)
         {
             match column {
-                Filled::Names(names) => names.write(&mut group, description.clone())?,
+                Filled::Names(names) => {
+                    names.write(&mut group, description.clone(), &mut self.zstd)?
+                }
                 Filled::Values(array) => {
                     for leaf in compute_leaves(field, &array)? {
                         writer.write(&leaf)?;

@@ -9,7 +9,7 @@ use super::ids::InstanceId;
 use crate::followed::Held;
 use crate::index::NameId;
 use crate::marks::Marks;
-use crate::named::{CauseThread, Named, ThreadNames};
+use crate::named::{CauseThread, Named, ThreadNames, CAUSES_MAX};
 use onbeat_document::schema::{Cause, Component, ComponentKind};
 use onbeat_trace::UNTOLD;
 use rustc_hash::FxHashMap;
@@ -21,9 +21,6 @@ const SWITCHES: usize = 512;
 
 /// Above this number of thread names, the names of ended threads are forgotten even if their process is kept.
 const ENDED_NAMES_MAX: usize = 4096;
-
-/// The maximum number of different causes in one run. Further causes count as *others*.
-pub(crate) const CAUSES_MAX: usize = 4096;
 
 /// The maximum number of causes per callback in one run. The list is cut before any merge, so that the result
 /// does not depend on the order of merges.

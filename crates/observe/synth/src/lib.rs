@@ -81,7 +81,7 @@ struct Context {
     helpers: Helpers,
 }
 
-/// What a synthesis knows of a callback or synchroniser: its kind and the number of its node.
+/// The kind of a callback or synchroniser and the number of its node, as far as a synthesis knows them.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallbackFacts {

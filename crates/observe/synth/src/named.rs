@@ -1,6 +1,5 @@
 //! The names of threads over time.
 
-use crate::causes::CAUSES_MAX;
 use crate::index::NameId;
 use onbeat_document::schema::ComponentKind;
 use onbeat_trace::UNTOLD;
@@ -9,6 +8,9 @@ use rustc_hash::FxHashMap;
 /// The number of thread names above which names of bystanders are dropped. The recorder reports them again
 /// when needed.
 const NAMES_MAX: usize = 1 << 16;
+
+/// The maximum number of different causes in one run. Further causes count as *others*.
+pub(crate) const CAUSES_MAX: usize = 4096;
 
 /// The number that stands for a thread id in waits during which the hypervisor had the CPU.
 pub(crate) const HOST: u32 = UNTOLD - 1;

@@ -1,4 +1,4 @@
-//! What cutting needs to know about callbacks and threads, besides their history.
+//! The facts about callbacks and threads that cutting needs, besides their history.
 
 use onbeat_document::evidence::MEMORY;
 use onbeat_document::schema::CallbackType;

@@ -1,34 +1,16 @@
 //! Cuts executions of chains into stretches on a separate thread, while the synthesis goes on.
 
 use super::columns::Table;
-use super::pass::{chain_row, steps, stretch_row, OfChain, Take};
+use super::pass::{chain_row, steps, stretch_row, Batch, OfChain, Report, Take};
 use arrow_schema::ArrowError;
-use onbeat_synth::detail::ExecutionSeen;
-use onbeat_synth::followed::{ChainEnd, Held, Joined};
-use onbeat_synth::named::{Components, Named};
+use onbeat_synth::followed::ChainEnd;
+use onbeat_synth::named::Components;
 use onbeat_synth::Synth;
 use onbeat_trace::Event;
-use onbeat_why::every::{Copied, Every, News};
+use onbeat_why::every::{Copied, Every};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::hash_map::Entry;
 use std::sync::mpsc::Sender;
-
-/// Something that the synthesis has found, for the cutting of stretches.
-pub(crate) enum Report {
-    Named(Named),
-    Held(Held),
-    Joined(Joined),
-    Ran(ExecutionSeen),
-    Ended(ChainEnd),
-}
-
-/// Consecutive events, and what the synthesis has found at them.
-pub(crate) struct Batch {
-    pub(crate) events: Vec<Event>,
-    /// Each report has the place in `events` of the event that led to it.
-    pub(crate) reports: Vec<(usize, Report)>,
-    pub(crate) news: News,
-}
 
 /// Makes rows of executions of chains and of their stretches.
 pub(crate) struct Chains {

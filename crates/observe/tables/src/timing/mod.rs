@@ -389,7 +389,7 @@ fn read<W: Write + Send>(
     Ok((wanted, known(reader, rest.lookup, seen)))
 }
 
-/// What is known after all events.
+/// The results of all events, from which names follow.
 struct AllSeen {
     pass: Pass,
     system: System,

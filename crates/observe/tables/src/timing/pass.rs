@@ -1,14 +1,14 @@
 //! Reads the events of a recording once and makes rows of numbers from them.
 
-use super::apart::{Batch, Report};
 use super::columns::Table;
 use super::system::{Stay, Thread};
 use arrow_schema::ArrowError;
 use onbeat_synth::detail::{Ended, ExecutionSeen, Fate, ItemSeen};
-use onbeat_synth::followed::{ChainEnd, ChainStep, Held};
+use onbeat_synth::followed::{ChainEnd, ChainStep, Held, Joined};
+use onbeat_synth::named::Named;
 use onbeat_synth::{Synth, SynthOptions};
 use onbeat_trace::Event;
-use onbeat_why::every::{CulpritId, Cut, Watch};
+use onbeat_why::every::{CulpritId, Cut, News, Watch};
 use onbeat_why::{Kind, Reason};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -51,6 +51,23 @@ impl Take for () {
     fn failed(&mut self) -> Option<ArrowError> {
         None
     }
+}
+
+/// Something that the synthesis has found, for the cutting of stretches.
+pub(crate) enum Report {
+    Named(Named),
+    Held(Held),
+    Joined(Joined),
+    Ran(ExecutionSeen),
+    Ended(ChainEnd),
+}
+
+/// Consecutive events, and what the synthesis has found at them.
+pub(crate) struct Batch {
+    pub(crate) events: Vec<Event>,
+    /// Each report has the place in `events` of the event that led to it.
+    pub(crate) reports: Vec<(usize, Report)>,
+    pub(crate) news: News,
 }
 
 /// A synthesis of a trace that makes rows of its executions and items.

@@ -9,7 +9,7 @@ use super::ids::InstanceId;
 use crate::followed::Held;
 use crate::index::NameId;
 use crate::marks::Marks;
-use crate::named::{CauseThread, Named, ThreadNames};
+use crate::named::{CauseThread, Named, ThreadNames, CAUSES_MAX};
 use onbeat_document::schema::{Cause, Component, ComponentKind};
 use onbeat_trace::UNTOLD;
 use rustc_hash::FxHashMap;
@@ -22,9 +22,6 @@ const SWITCHES: usize = 512;
 /// The maximum number of thread names that are kept for running and ended threads. Above it, the
 /// names of ended threads are forgotten, even if their process is still kept.
 const ENDED_NAMES_MAX: usize = 4096;
-
-/// The maximum number of different causes in one run. Further causes count as *others*.
-const CAUSES_MAX: usize = 4096;
 
 /// The maximum number of causes per callback in one run. The causes beyond it are left out before
 /// runs are merged, so that the result does not depend on the order of merges.
@@ -132,6 +129,16 @@ impl CauseThread {
                 .map_or_else(String::new, |n| without_cpu(&name(n))),
         }
     }
+}
+
+/// Returns the components of a list, with the names that are known so far.
+pub(super) fn components(
+    list: &[CauseThread],
+    nodes: impl Fn(u32) -> Vec<String>,
+    name: impl Fn(NameId) -> String,
+) -> Vec<Component> {
+    let all = list.iter();
+    all.map(|who| who.component(&nodes, &name)).collect()
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -271,13 +278,8 @@ impl Causes {
         self.number_of(names.who(by)) as u32
     }
 
-    pub(super) fn components(
-        &self,
-        nodes: impl Fn(u32) -> Vec<String>,
-        name: impl Fn(NameId) -> String,
-    ) -> Vec<Component> {
-        let all = self.list.iter();
-        all.map(|who| who.component(&nodes, &name)).collect()
+    pub(super) fn list(&self) -> &[CauseThread] {
+        &self.list
     }
 
     pub(super) fn name_observed(&mut self, (pid, tid): (u32, u32), thread: NameId) {

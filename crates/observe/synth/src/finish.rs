@@ -12,6 +12,7 @@ use super::Synth;
 use crate::chains::{PathNode, Terminal, Via};
 use crate::index::{NameId, PathId, VertexId};
 use crate::mode_rules::{ModeId, PerMode};
+use crate::named::{CauseThread, Components};
 use onbeat_document::conclude::conclude;
 use onbeat_document::dist::Dist;
 use onbeat_document::evidence::{
@@ -56,10 +57,19 @@ impl Synth {
     /// Returns the components, in the order of their numbers from [`Synth::component_of`]. Each
     /// component has the node names that are known at the time of the call.
     pub fn components(&self) -> Vec<Component> {
+        self.described(self.cx.causes.list())
+    }
+
+    /// Returns the components of a list that the caller has kept.
+    pub fn components_of(&self, components: &Components) -> Vec<Component> {
+        self.described(&components.list)
+    }
+
+    fn described(&self, list: &[CauseThread]) -> Vec<Component> {
         let by_pid = nodes_by_pid(self);
         let nodes = |pid| by_pid.get(&pid).cloned().unwrap_or_default();
         let name = |n| self.cx.entities.names.get(n).to_string();
-        self.cx.causes.components(nodes, name)
+        crate::causes::components(list, nodes, name)
     }
 
     /// Declares the events complete and returns the model of the run.

@@ -81,6 +81,14 @@ struct Context {
     helpers: Helpers,
 }
 
+/// The kind of a callback or synchroniser and the number of its node, as far as a synthesis knows them.
+#[allow(missing_docs)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CallbackFacts {
+    pub kind: CallbackType,
+    pub node: u32,
+}
+
 #[derive(Debug, Clone, Default)]
 struct Recording {
     first: Option<u64>,
@@ -355,19 +363,32 @@ impl Synth {
 
     /// Returns the kind of a callback or synchroniser.
     pub fn kind_of(&self, callback: u32) -> CallbackType {
-        self.flow
-            .graph
-            .vertex(VertexId::new(callback as usize))
-            .kind()
+        let vertex = self.flow.graph.vertex(VertexId::new(callback as usize));
+        vertex.kind()
+    }
+
+    /// Returns the number of callbacks and synchronisers so far.
+    pub fn callback_count(&self) -> usize {
+        self.flow.graph.vertices.len()
+    }
+
+    /// Returns what the synthesis knows of a callback or synchroniser so far.
+    pub fn callback_facts(&self, callback: u32) -> CallbackFacts {
+        let vertex = self.flow.graph.vertex(VertexId::new(callback as usize));
+        CallbackFacts {
+            kind: vertex.kind(),
+            node: self.cx.entities.nodes.settled(vertex.node()).index() as u32,
+        }
+    }
+
+    /// Returns the number of the name that stands for data which a callback keeps in memory.
+    pub fn memory_name(&self) -> u32 {
+        self.flow.memory().index() as u32
     }
 
     /// Reports whether two callbacks, given by their numbers, belong to the same node.
     pub fn are_of_same_node(&self, a: u32, b: u32) -> bool {
-        let node = |callback: u32| {
-            let vertex = self.flow.graph.vertex(VertexId::new(callback as usize));
-            self.cx.entities.nodes.settled(vertex.node())
-        };
-        node(a) == node(b)
+        self.callback_facts(a).node == self.callback_facts(b).node
     }
 
     /// Returns the name of the topic or service with this number. Names come from the recorded

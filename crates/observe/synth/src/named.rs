@@ -9,6 +9,9 @@ use rustc_hash::FxHashMap;
 /// when needed.
 const NAMES_MAX: usize = 1 << 16;
 
+/// The maximum number of different causes in one run. Further causes count as *others*.
+pub(crate) const CAUSES_MAX: usize = 4096;
+
 /// The number that stands for a thread id in waits during which the hypervisor had the CPU.
 pub(crate) const HOST: u32 = UNTOLD - 1;
 
@@ -66,6 +69,49 @@ impl Named {
             },
             bystander: flags & 2 != 0,
         }
+    }
+}
+
+/// The components of threads, numbered in the order of their first use, for callers that keep the names of
+/// threads themselves.
+#[derive(Debug, Clone, Default)]
+pub struct Components {
+    names: ThreadNames,
+    pub(crate) list: Vec<CauseThread>,
+    numbers: FxHashMap<CauseThread, u32>,
+}
+
+impl Components {
+    /// Sets the names of one thread.
+    pub fn named(&mut self, named: &Named) {
+        self.names.set(named);
+    }
+
+    /// Returns the number of the component that a thread belongs to. The argument is as for
+    /// [`Synth::component_of`](super::Synth::component_of).
+    pub fn number(&mut self, tid: u32) -> u32 {
+        let who = self.names.who(tid);
+        self.number_of(who)
+    }
+
+    /// Returns the number of the component that a thread belonged to when threads had these names.
+    pub fn number_in(&mut self, names: &ThreadNames, tid: u32) -> u32 {
+        self.number_of(names.who(tid))
+    }
+
+    fn number_of(&mut self, who: CauseThread) -> u32 {
+        if let Some(number) = self.numbers.get(&who) {
+            return *number;
+        }
+        let who = match self.list.len() < CAUSES_MAX {
+            true => who,
+            false => CauseThread::nobody(ComponentKind::Others),
+        };
+        let list = &mut self.list;
+        *self.numbers.entry(who).or_insert_with(|| {
+            list.push(who);
+            list.len() as u32 - 1
+        })
     }
 }
 

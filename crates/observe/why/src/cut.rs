@@ -4,12 +4,11 @@
 //! publication, and each item's share from its publication to the start of the next callback. The
 //! history of the threads says what happened in each share.
 
+use crate::facts::Facts;
 use crate::history::{History, Ran, Slice, State};
 use crate::kind::{Kind, Reason};
-use onbeat_document::evidence::MEMORY;
 use onbeat_document::schema::CallbackType;
 use onbeat_synth::followed::ChainStep;
-use onbeat_synth::Synth;
 use rustc_hash::FxHashMap;
 
 /// The longest time in ns from the end of one execution to the start of the next one in the same
@@ -54,9 +53,9 @@ impl Piece {
 /// The inputs that each synchroniser joined, by the synchroniser's number and the time of the join.
 pub(crate) type Joins = FxHashMap<(u32, u64), Vec<ChainStep>>;
 
-pub(crate) struct Known<'a> {
+pub(crate) struct Known<'a, F> {
     pub(crate) history: &'a History,
-    pub(crate) synth: &'a Synth,
+    pub(crate) facts: &'a F,
     pub(crate) joins: &'a Joins,
 }
 
@@ -112,7 +111,7 @@ fn of_state(state: State) -> (Kind, By) {
     }
 }
 
-impl Known<'_> {
+impl<F: Facts> Known<'_, F> {
     /// Cuts the time from the start of the first step to `end` into pieces. The pieces cover this
     /// time without gaps or overlaps.
     pub(crate) fn cut(&self, steps: &[ChainStep], end: u64) -> Vec<Piece> {
@@ -130,7 +129,7 @@ impl Known<'_> {
         for (i, step) in steps.iter().enumerate() {
             let until = steps.get(i + 1).map_or(end, |next| next.published_ns);
             let begins = step.began_ns.min(until);
-            if self.synth.kind_of(step.callback) == CallbackType::Sync {
+            if self.facts.kind_of(step.callback) == CallbackType::Sync {
                 self.inputs(&mut pieces, step, step.start_ns.min(until), upstream);
             } else {
                 self.arrives(&mut pieces, step, begins);
@@ -183,8 +182,8 @@ impl Known<'_> {
     /// Adds the pieces of the time from an item's publication to `until`, the start of the
     /// callback.
     fn arrives(&self, pieces: &mut Pieces, step: &ChainStep, until: u64) {
-        let is_timer = self.synth.kind_of(step.callback) == CallbackType::Timer;
-        let stored = step.name.is_some_and(|n| self.synth.name(n) == MEMORY);
+        let is_timer = self.facts.kind_of(step.callback) == CallbackType::Timer;
+        let stored = step.name.is_some_and(|n| self.facts.is_memory(n));
         let waits = piece(step.callback, Kind::Timer, By::Nobody, None);
         if let (true, true, Some(due)) = (is_timer, stored, step.released_ns) {
             pieces.until(due.min(until), waits);
@@ -284,7 +283,7 @@ impl Known<'_> {
         let mut beside = self.history.executions_beside(step.tid, begin, until);
         beside.retain(|&(_, _, other)| {
             self.history.exclude_each_other(other, step.callback)
-                && self.synth.are_of_same_node(other, step.callback)
+                && self.facts.are_of_same_node(other, step.callback)
         });
         beside.sort_unstable_by_key(|ran| std::cmp::Reverse(ran.1));
         let mut next = until;

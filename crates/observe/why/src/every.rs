@@ -1,10 +1,12 @@
 //! Cuts every execution of every chain into stretches, for tables.
 
 use crate::cut::{By, Piece};
+use crate::facts::Facts;
+pub use crate::facts::{Copied, News, Watch};
 use crate::follow::{Ended, Follow};
 use crate::kind::{Kind, Reason};
 use onbeat_synth::detail::ExecutionSeen;
-use onbeat_synth::followed::{ChainEnd, Held};
+use onbeat_synth::followed::{ChainEnd, Held, Joined};
 use onbeat_synth::Synth;
 use onbeat_trace::Event;
 
@@ -80,12 +82,22 @@ impl<T> Every<T> {
         all_held.sort_by_key(|held| held.begin_ns);
         for held in all_held {
             seen(&held);
-            self.follow.held(held);
+            self.held(held);
         }
         for joined in synth.drain_joins() {
-            self.follow.joined(joined);
+            self.joined(joined);
         }
         synth.drain_arrivals();
+    }
+
+    /// Adds a thread's wait for a CPU to its history.
+    pub fn held(&mut self, held: Held) {
+        self.follow.held(held);
+    }
+
+    /// Adds a join of a synchroniser.
+    pub fn joined(&mut self, joined: Joined) {
+        self.follow.joined(joined);
     }
 
     /// Adds a callback's execution to the history of its thread.
@@ -106,9 +118,25 @@ impl<T> Every<T> {
     /// Calls `report` for each execution that later events cannot change. `report` gets the
     /// caller's data and the execution's stretches. At the end of the events, set `all` to report
     /// the rest.
-    pub fn cut(&mut self, synth: &mut Synth, all: bool, mut report: impl FnMut(T, &[Cut])) {
+    pub fn cut(&mut self, synth: &mut Synth, all: bool, report: impl FnMut(T, &[Cut])) {
+        self.cut_by(synth, all, report);
+    }
+
+    /// Reports whether later events cannot change the next execution, so that it can be cut.
+    #[inline]
+    pub fn is_due(&self) -> bool {
+        self.follow.is_due()
+    }
+
+    /// Does the same as [`Every::cut`], with a copy of the synthesis's facts. The culprits of the
+    /// stretches have the numbers of the copy's components.
+    pub fn cut_apart(&mut self, facts: &mut Copied, all: bool, report: impl FnMut(T, &[Cut])) {
+        self.cut_by(facts, all, report);
+    }
+
+    fn cut_by(&mut self, facts: &mut impl Facts, all: bool, mut report: impl FnMut(T, &[Cut])) {
         let mut cuts = Vec::new();
-        while let Some((ended, pieces)) = self.follow.cut_next(synth, all) {
+        while let Some((ended, pieces)) = self.follow.cut_next(facts, all) {
             cuts.clear();
             cuts.extend(pieces.iter().map(Cut::of));
             report(ended.what, &cuts);

@@ -1,10 +1,10 @@
 //! Follows all threads of a recording beside a synthesis, and cuts executions of chains into pieces.
 
 use crate::cut::{By, Joins, Known, Meanwhile, Piece};
+use crate::facts::Facts;
 use crate::history::{History, DEFERRAL_NS};
 use onbeat_synth::followed::{ChainStep, Held, Joined};
 use onbeat_synth::named::{Named, ThreadNames};
-use onbeat_synth::Synth;
 use onbeat_trace::Event;
 use std::collections::VecDeque;
 
@@ -104,30 +104,36 @@ impl<T> Follow<T> {
         self.waiting.push_back(ended);
     }
 
+    /// Reports whether later events cannot change the next execution.
+    #[inline]
+    pub(crate) fn is_due(&self) -> bool {
+        let now = self.now.unwrap_or(0);
+        let next = self.waiting.front();
+        next.is_some_and(|ended| ended.end.saturating_add(DEFERRAL_NS) < now)
+    }
+
     /// Returns the next execution that later events cannot change, with its pieces. A piece names a thread by the
     /// number of its component. After the last event, set `all` to get the remaining executions too.
     pub(crate) fn cut_next(
         &mut self,
-        synth: &mut Synth,
+        facts: &mut impl Facts,
         all: bool,
     ) -> Option<(Ended<T>, Vec<Piece>)> {
-        let now = self.now.unwrap_or(0);
-        let is_over = |e: &Ended<T>| all || e.end.saturating_add(DEFERRAL_NS) < now;
-        if !self.waiting.front().is_some_and(is_over) {
+        if !all && !self.is_due() {
             return None;
         }
         let ended = self.waiting.pop_front()?;
         let known = Known {
             history: &self.history,
-            synth,
+            facts,
             joins: &self.joins,
         };
         let mut pieces = known.cut(&ended.steps, ended.end);
         let names = self.names.as_ref();
         for piece in &mut pieces {
-            piece.by = component(synth, names, piece.by);
+            piece.by = component(facts, names, piece.by);
             piece.meanwhile = piece.meanwhile.map(|m| Meanwhile {
-                by: component(synth, names, m.by),
+                by: component(facts, names, m.by),
                 ..m
             });
         }
@@ -147,11 +153,8 @@ impl<T> Follow<T> {
     }
 }
 
-fn component(synth: &mut Synth, names: Option<&ThreadNames>, by: By) -> By {
-    let mut number = |tid| match names {
-        Some(names) => synth.component_in(names, tid),
-        None => synth.component_of(tid),
-    };
+fn component(facts: &mut impl Facts, names: Option<&ThreadNames>, by: By) -> By {
+    let mut number = |tid| facts.component(names, tid);
     match by {
         By::Thread(tid) => By::Thread(number(tid)),
         By::Owner(tid) => By::Owner(number(tid)),

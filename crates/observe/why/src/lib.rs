@@ -24,6 +24,7 @@ pub mod compare;
 mod cut;
 pub mod every;
 mod explain;
+mod facts;
 mod follow;
 mod history;
 mod kind;

@@ -6,10 +6,11 @@
 mod random;
 
 use onbeat_document::cuts::Cut;
-use onbeat_document::schema::Run;
+use onbeat_document::schema::{Component, Run};
 use onbeat_document::Model;
 use onbeat_synth::{Synth, SynthOptions};
 use onbeat_trace::{generate, Event, EventKind, Reader, Writer, WriterOptions};
+use onbeat_why::every::{self, Copied, CulpritId, Every, Watch};
 use onbeat_why::once::Once;
 use onbeat_why::{compare, Choice, Explanation, Question, Target, Why};
 use proptest::prelude::*;
@@ -88,6 +89,7 @@ fn check(explanation: &Explanation) -> Result<u128, TestCaseError> {
 }
 
 fn check_all(events: &[Event], options: SynthOptions) -> Result<usize, TestCaseError> {
+    check_apart(events, options.clone())?;
     let (model, options) = model(events, options);
     let cut_to: Vec<&str> = options
         .cuts
@@ -170,6 +172,78 @@ fn scheduled(events: &[Event], picks: &[u8]) -> Vec<Event> {
         all.push(event.clone());
     }
     all
+}
+
+/// Cuts all executions of chains beside the synthesis, and beside a copy of its facts that gets news after every
+/// few events. Both must report the same stretches.
+fn check_apart(events: &[Event], options: SynthOptions) -> Result<(), TestCaseError> {
+    let mut synth = Synth::new(options);
+    synth.detail();
+    synth.keep_named();
+    let (mut copy, mut watch) = (Copied::new(&synth), Watch::default());
+    let (mut beside, mut apart) = (Every::default(), Every::default());
+    let (mut expected, mut found) = (Vec::new(), Vec::new());
+    for few in events.chunks(5) {
+        for event in few {
+            beside.push(event);
+            apart.push(event);
+            synth.push(event);
+            synth.drain_named().for_each(|named| copy.named(&named));
+            for held in synth.drain_held() {
+                beside.held(held);
+                apart.held(held);
+            }
+            for joined in synth.drain_joins() {
+                beside.joined(joined.clone());
+                apart.joined(joined);
+            }
+            for seen in synth.drain_executions() {
+                beside.ran(&seen);
+                apart.ran(&seen);
+            }
+            for end in synth.drain_chain_ends() {
+                beside.ended(end.clone(), end.end_ns);
+                apart.ended(end.clone(), end.end_ns);
+            }
+            synth.drain_arrivals();
+            synth.drain_items();
+        }
+        copy.update(watch.news(&synth, few.len()));
+        beside.cut(&mut synth, false, |end, cuts| {
+            expected.push((end, cuts.to_vec()))
+        });
+        apart.cut_apart(&mut copy, false, |end, cuts| {
+            found.push((end, cuts.to_vec()))
+        });
+    }
+    beside.cut(&mut synth, true, |end, cuts| {
+        expected.push((end, cuts.to_vec()))
+    });
+    apart.cut_apart(&mut copy, true, |end, cuts| {
+        found.push((end, cuts.to_vec()))
+    });
+    let copied = synth.components_of(&copy.into_components());
+    let named = |all: &[(u64, Vec<every::Cut>)], components: &[Component]| {
+        let culprit = |id| match id {
+            CulpritId::Callback(n) => format!("callback {n}"),
+            CulpritId::Thread(n) => format!("thread {:?}", components[n as usize]),
+            CulpritId::MutexOf(n) => format!("mutex of {:?}", components[n as usize]),
+            CulpritId::WokenBy(n) => format!("woken by {:?}", components[n as usize]),
+        };
+        let cut = |cut: &every::Cut| {
+            let during = cut.during.map(|(kind, by)| (kind, by.map(culprit)));
+            let what = (cut.place, cut.kind, cut.by.map(culprit), during, cut.reason);
+            (cut.begin_ns, cut.end_ns, what)
+        };
+        let all = all.iter();
+        all.map(|(end, cuts)| (*end, cuts.iter().map(cut).collect()))
+            .collect::<Vec<(_, Vec<_>)>>()
+    };
+    prop_assert_eq!(
+        named(&expected, &synth.components()),
+        named(&found, &copied)
+    );
+    Ok(())
 }
 
 fn read(path: &Path) -> Vec<Event> {

@@ -198,7 +198,7 @@ impl Worker {
             Job::Save(order) => self.save(&order),
             Job::End(incident) => self.ended(&incident),
             Job::Text(path, text) => {
-                let write = |out: &mut dyn std::io::Write| out.write_all(text.as_bytes());
+                let write = |out: &mut (dyn std::io::Write + Send)| out.write_all(text.as_bytes());
                 let written = files::write_whole(&path, write);
                 written.err().map(|e| Done::Failed(unwritten(&e)))
             }

@@ -119,10 +119,10 @@ fn begins_like_json(path: &Path) -> Result<bool, CliError> {
 /// not followed. `-` is the standard output.
 pub fn write_whole(
     path: &Path,
-    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    write: impl FnOnce(&mut (dyn Write + Send)) -> io::Result<()>,
 ) -> Result<(), CliError> {
     if path == Path::new("-") {
-        let mut out = BufWriter::new(io::stdout().lock());
+        let mut out = BufWriter::new(io::stdout());
         return write(&mut out)
             .and_then(|()| out.flush())
             .map_err(CliError::Stdout);

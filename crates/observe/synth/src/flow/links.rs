@@ -31,7 +31,7 @@ pub(super) struct Links {
     /// earlier pass.
     ids: Vec<Option<String>>,
     carried: Vec<Option<Carried>>,
-    memory: NameId,
+    pub(super) memory: NameId,
 }
 
 impl Links {

@@ -86,6 +86,10 @@ pub(crate) struct Ways {
 const LOST_AFTER_NS: u64 = 1_000_000_000;
 
 impl Flow {
+    pub(crate) fn memory(&self) -> NameId {
+        self.ways.links.memory
+    }
+
     /// Creates a flow without data. `ids` are the vertex ids that an earlier pass over the same
     /// events found. `memory` is the topic name of the edges through a node's memory. Chains also
     /// begin at the topics `inputs`.

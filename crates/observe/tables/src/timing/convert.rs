@@ -1,12 +1,12 @@
 //! Turns rows of numbers, and rows that are known only at the end, into the columns of a table.
 
 use super::columns::{Table, Type};
+use super::dictionary::Names;
 use super::pass;
 use arrow_array::builder::{
     BooleanBuilder, Float64Builder, Int32Builder, Int64Builder, ListBuilder, StringBuilder,
 };
-use arrow_array::{ArrayRef, RecordBatch, StringArray};
-use arrow_schema::ArrowError;
+use arrow_array::ArrayRef;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
@@ -67,7 +67,17 @@ impl From<&[String]> for Cell {
     }
 }
 
-const BATCH_ROWS: usize = 1 << 14;
+/// Some rows of a table, with the columns `run` and `host`.
+pub(crate) struct Part {
+    pub(crate) rows: usize,
+    pub(crate) columns: Vec<Filled>,
+}
+
+/// A column of a part.
+pub(crate) enum Filled {
+    Values(ArrayRef),
+    Names(Names),
+}
 
 /// Rows of numbers that become a part of a table.
 pub(crate) struct Columns {
@@ -76,6 +86,7 @@ pub(crate) struct Columns {
     /// model.
     required: Vec<(usize, Type)>,
     rows: usize,
+    rows_max: usize,
 }
 
 struct Values {
@@ -87,19 +98,21 @@ enum Out {
     Int(Int64Builder),
     Number(Int32Builder),
     Flag(BooleanBuilder),
-    Text(StringBuilder),
+    Names(Names),
 }
 
 impl Columns {
-    pub(crate) fn new(table: Table) -> Columns {
+    /// Creates columns for parts of `rows_max` rows.
+    pub(crate) fn new(table: Table, rows_max: usize) -> Columns {
         let types = || table.columns().iter().map(|column| column.ty);
         let required = types().enumerate();
         Columns {
-            columns: types().map(Values::new).collect(),
+            columns: types().map(|ty| Values::new(ty, rows_max)).collect(),
             required: required
                 .filter(|(_, ty)| matches!(ty, Type::Owner | Type::Chain))
                 .collect(),
             rows: 0,
+            rows_max,
         }
     }
 
@@ -114,33 +127,29 @@ impl Columns {
             }
             self.rows += 1;
         }
-        self.rows >= BATCH_ROWS
+        self.rows >= self.rows_max
     }
 
     /// Returns the part and begins the next one. Returns `None` if the part has no rows.
-    pub(crate) fn take(
-        &mut self,
-        table: Table,
-        lookup: &Lookup,
-    ) -> Result<Option<RecordBatch>, ArrowError> {
+    pub(crate) fn take(&mut self, lookup: &Lookup) -> Option<Part> {
         let rows = std::mem::take(&mut self.rows);
-        if rows == 0 {
-            return Ok(None);
-        }
-        let arrays = self.columns.iter_mut().map(Values::finish).collect();
-        lookup.batch(table, rows, arrays).map(Some)
+        let new = |column: &mut Values| {
+            std::mem::replace(column, Values::new(column.ty, self.rows_max)).finish()
+        };
+        let columns = self.columns.iter_mut().map(new).collect();
+        (rows > 0).then(|| lookup.part(rows, columns))
     }
 }
 
 impl Values {
-    fn new(ty: Type) -> Values {
+    fn new(ty: Type, rows_max: usize) -> Values {
         let out = match ty {
             Type::Time | Type::SharedTime | Type::Ns | Type::Long => {
-                Out::Int(Int64Builder::with_capacity(BATCH_ROWS))
+                Out::Int(Int64Builder::with_capacity(rows_max))
             }
-            Type::Number => Out::Number(Int32Builder::with_capacity(BATCH_ROWS)),
-            Type::Flag => Out::Flag(BooleanBuilder::with_capacity(BATCH_ROWS)),
-            _ => Out::Text(StringBuilder::new()),
+            Type::Number => Out::Number(Int32Builder::with_capacity(rows_max)),
+            Type::Flag => Out::Flag(BooleanBuilder::with_capacity(rows_max)),
+            _ => Out::Names(Names::default()),
         };
         Values { ty, out }
     }
@@ -150,44 +159,36 @@ impl Values {
             Out::Int(out) => out.append_option(value),
             Out::Number(out) => out.append_option(value.and_then(|v| i32::try_from(v).ok())),
             Out::Flag(out) => out.append_option(value.map(|v| v != 0)),
-            Out::Text(out) => out.append_option(value.and_then(|v| lookup.text(self.ty, v))),
+            Out::Names(out) => out.push(value, |v| lookup.text(self.ty, v)),
         }
     }
 
-    fn finish(&mut self) -> ArrayRef {
-        match &mut self.out {
-            Out::Int(out) => Arc::new(out.finish()),
-            Out::Number(out) => Arc::new(out.finish()),
-            Out::Flag(out) => Arc::new(out.finish()),
-            Out::Text(out) => Arc::new(out.finish()),
+    fn finish(self) -> Filled {
+        match self.out {
+            Out::Int(mut out) => Filled::Values(Arc::new(out.finish())),
+            Out::Number(mut out) => Filled::Values(Arc::new(out.finish())),
+            Out::Flag(mut out) => Filled::Values(Arc::new(out.finish())),
+            Out::Names(out) => Filled::Names(out),
         }
     }
 }
 
 impl Lookup {
-    pub(crate) fn cells(
-        &self,
-        table: Table,
-        rows: &[Vec<Cell>],
-    ) -> Result<RecordBatch, ArrowError> {
+    pub(crate) fn cells(&self, table: Table, rows: &[Vec<Cell>]) -> Part {
         let columns = table.columns().iter().enumerate();
-        let arrays = columns.map(|(i, column)| {
+        let columns = columns.map(|(i, column)| {
             let cells = rows.iter().map(|row| row.get(i).unwrap_or(&Cell::Null));
-            cell_array(column.ty, cells)
+            Filled::Values(cell_array(column.ty, cells))
         });
-        self.batch(table, rows.len(), arrays.collect())
+        self.part(rows.len(), columns.collect())
     }
 
-    fn batch(
-        &self,
-        table: Table,
-        rows: usize,
-        arrays: Vec<ArrayRef>,
-    ) -> Result<RecordBatch, ArrowError> {
-        let same = |text: &str| -> ArrayRef { Arc::new(StringArray::new_repeated(text, rows)) };
-        let head = [same(&self.run), same(&self.host)];
-        let all = head.into_iter().chain(arrays).collect();
-        RecordBatch::try_new(table.schema(), all)
+    fn part(&self, rows: usize, columns: Vec<Filled>) -> Part {
+        let head = [&self.run, &self.host].map(|text| Filled::Names(Names::repeated(text, rows)));
+        Part {
+            rows,
+            columns: head.into_iter().chain(columns).collect(),
+        }
     }
 
     fn has(&self, ty: Type, value: Option<i64>) -> bool {

@@ -2,15 +2,19 @@
 //!
 //! - `columns` defines the tables.
 //! - `ahead` reads the events on a separate thread. `system` follows processes and threads there.
-//! - `pass` makes rows of numbers from the events, in one pass.
+//! - `pass` makes rows of numbers from the events, in one pass. `apart` makes those of chains and their
+//!   stretches on a separate thread.
 //! - `spool` keeps the rows until the names behind the numbers are known.
 //! - `convert` turns them into columns, and `last` makes the tables that come from the model.
+//! - `dictionary` keeps columns of names.
 //! - `sink` writes them.
 //! - `topics` writes the executions of chains and their stretches as topics of an MCAP file.
 
 mod ahead;
+mod apart;
 mod columns;
 mod convert;
+mod dictionary;
 mod last;
 mod pass;
 mod sink;
@@ -21,6 +25,7 @@ mod topics;
 pub use columns::Table;
 pub use topics::{export_mcap, TopicWritten};
 
+use apart::{Chains, Found, Spare};
 use arrow_schema::ArrowError;
 use convert::{Columns, Lookup};
 use onbeat_document::schema::Run;
@@ -38,6 +43,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{channel, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use system::{Process, System};
 
@@ -124,7 +130,7 @@ pub fn export_tables(
 pub fn stream_table(
     reader: &mut Reader,
     table: Table,
-    out: impl Write,
+    out: impl Write + Send,
     options: TableOptions<'_>,
 ) -> Result<TableWritten, TablesError> {
     let sinks = BTreeMap::from([(table, Sink::stream(table, out)?)]);
@@ -189,6 +195,8 @@ fn in_files(
     })
 }
 
+const WAITING_BATCHES_MAX: usize = 4;
+
 type NoStream = io::Sink;
 
 type Sinks<W> = BTreeMap<Table, Sink<W>>;
@@ -228,10 +236,28 @@ struct Known {
     recovered: FxHashMap<Recovered, u64>,
 }
 
+impl<W: Write> Tables<W> {
+    fn new(sinks: Sinks<W>, spool_in: Option<&Path>, run: &Run) -> Result<Tables<W>, ArrowError> {
+        let mut tables = Tables {
+            wanted: [const { None }; Table::ALL.len()],
+            lookup: Lookup {
+                run: run.id.clone(),
+                host: run.host.clone(),
+                ..Lookup::default()
+            },
+            failed: None,
+        };
+        for (table, sink) in sinks {
+            tables.wanted[table as usize] = Some(Wanted::new(table, sink, spool_in)?);
+        }
+        Ok(tables)
+    }
+}
+
 impl<W: Write> Wanted<W> {
     fn new(table: Table, sink: Sink<W>, spool_in: Option<&Path>) -> io::Result<Wanted<W>> {
         let rows = match table {
-            Table::Switches => Rows::Ready(Columns::new(table)),
+            Table::Switches => Rows::Ready(Columns::new(table, sink.part_rows())),
             _ if last::is_last(table) => Rows::Last,
             _ => Rows::Waiting(Spool::create(spool_in, table.columns().len())?),
         };
@@ -241,7 +267,7 @@ impl<W: Write> Wanted<W> {
     fn push(&mut self, row: &[Option<i64>], lookup: &Lookup) -> Result<(), ArrowError> {
         match &mut self.rows {
             Rows::Ready(columns) => match columns.push(row, lookup) {
-                true => write(&mut self.sink, self.table, columns, lookup),
+                true => write(&mut self.sink, columns, lookup),
                 false => Ok(()),
             },
             Rows::Waiting(spool) => Ok(spool.push(row)?),
@@ -253,25 +279,25 @@ impl<W: Write> Wanted<W> {
     fn convert(self, known: &Known) -> Result<TableWritten, ArrowError> {
         let (table, mut sink, lookup) = (self.table, self.sink, &known.lookup);
         match self.rows {
-            Rows::Ready(mut columns) => write(&mut sink, table, &mut columns, lookup)?,
+            Rows::Ready(mut columns) => write(&mut sink, &mut columns, lookup)?,
             Rows::Last => {
                 let rows = last::rows(table, &known.model, &known.manifest, &known.processes);
-                sink.write(&lookup.cells(table, &rows)?)?;
+                sink.write(lookup.cells(table, &rows))?;
             }
             Rows::Waiting(spool) => {
                 let mut recovered = match table {
                     Table::Items => known.recovered.clone(),
                     _ => FxHashMap::default(),
                 };
-                let mut columns = Columns::new(table);
+                let mut columns = Columns::new(table, sink.part_rows());
                 spool.read(|row| {
                     let is_wrong = !recovered.is_empty() && is_recovered(row, &mut recovered);
                     match !is_wrong && columns.push(row, lookup) {
-                        true => write(&mut sink, table, &mut columns, lookup),
+                        true => write(&mut sink, &mut columns, lookup),
                         false => Ok(()),
                     }
                 })?;
-                write(&mut sink, table, &mut columns, lookup)?;
+                write(&mut sink, &mut columns, lookup)?;
             }
         }
         Ok(TableWritten {
@@ -284,12 +310,11 @@ impl<W: Write> Wanted<W> {
 
 fn write<W: Write>(
     sink: &mut Sink<W>,
-    table: Table,
     columns: &mut Columns,
     lookup: &Lookup,
 ) -> Result<(), ArrowError> {
-    match columns.take(table, lookup)? {
-        Some(part) => sink.write(&part),
+    match columns.take(lookup) {
+        Some(part) => sink.write(part),
         None => Ok(()),
     }
 }
@@ -336,77 +361,116 @@ fn in_parallel(
 }
 
 /// Reads the trace. Returns the tables whose rows are not converted yet, and the facts for their conversion.
-fn read<W: Write>(
+fn read<W: Write + Send>(
     reader: &mut Reader,
-    sinks: Sinks<W>,
+    mut sinks: Sinks<W>,
     spool_in: Option<&Path>,
     options: TableOptions<'_>,
 ) -> Result<(Vec<Wanted<W>>, Known), TablesError> {
-    let run = &options.run;
-    let mut tables = Tables {
-        wanted: [const { None }; Table::ALL.len()],
-        lookup: Lookup {
-            run: run.id.clone(),
-            host: run.host.clone(),
-            ..Lookup::default()
-        },
-        failed: None,
+    let mut apart = |tables: &[Table]| {
+        let found = tables.iter().filter_map(|table| sinks.remove_entry(table));
+        Tables::new(found.collect(), spool_in, &options.run)
     };
-    for (table, sink) in sinks {
-        let wanted = Wanted::new(table, sink, spool_in).map_err(ArrowError::from)?;
-        tables.wanted[table as usize] = Some(wanted);
-    }
-    let with_stretches = tables.wanted[Table::Stretches as usize].is_some();
-    let (pass, system) = rows_of(reader, &mut tables, with_stretches, options)?;
-    let wanted = tables.wanted.into_iter().flatten().collect();
-    Ok((wanted, known(reader, tables.lookup, pass, system)))
+    let mut switches = apart(&[Table::Switches])?;
+    let mut chains = apart(&[Table::ChainExecutions, Table::Stretches])?;
+    let mut rest = apart(&Table::ALL)?;
+    let with_stretches = chains.wanted[Table::Stretches as usize].is_some();
+    let seen = rows_of(
+        reader,
+        &mut rest,
+        &mut chains,
+        &mut switches,
+        with_stretches,
+        options,
+    )?;
+    let wanted = [rest.wanted, chains.wanted, switches.wanted];
+    let wanted = wanted.into_iter().flatten().flatten().collect();
+    Ok((wanted, known(reader, rest.lookup, seen)))
 }
 
+/// The results of all events, from which names follow.
+struct AllSeen {
+    pass: Pass,
+    system: System,
+    found: Found,
+}
+
+/// Makes the rows of all events. A thread of its own passes the rows of switches to `switches`,
+/// and another one passes the rows of chains to `chains`. The caller's thread passes all other
+/// rows to `rest`.
 fn rows_of(
     reader: &mut Reader,
-    take: &mut impl Take,
+    rest: &mut impl Take,
+    chains: &mut (impl Take + Send),
+    switches: &mut (impl Take + Send),
     with_stretches: bool,
     options: TableOptions<'_>,
-) -> Result<(Pass, System), TablesError> {
+) -> Result<AllSeen, TablesError> {
     let mut synth = SynthOptions::new(options.run);
     synth.shortened = !reader.has_beginning();
     let mut pass = Pass::new(synth, with_stretches);
-    let mut events = 0;
-    let system = ahead::read(reader, |part| {
-        (options.progress)(events);
-        events += part.events.len() as u64;
-        for event in &part.events {
-            pass.push(event, take);
+    let (events, spare_events) = channel();
+    let (reports, spare_reports) = channel();
+    let spare = Spare { events, reports };
+    let cutter = Chains::new(&pass.synth, with_stretches, spare);
+    std::thread::scope(|scope| {
+        let (batches, received) = sync_channel(WAITING_BATCHES_MAX);
+        let cutting = scope.spawn(move || cutter.run(received, chains));
+        let mut events = 0;
+        let system = ahead::read(reader, spare_events, switches, |part| {
+            (options.progress)(events);
+            events += part.events.len() as u64;
+            for event in &part.events {
+                pass.push(event, rest);
+            }
+            pass::take_threads(&part.threads, rest);
+            rest.failed().map_or(Ok(()), Err)?;
+            let stopped = |_| ArrowError::ComputeError("the rows of chains have failed".into());
+            let spare = spare_reports.try_recv().unwrap_or_default();
+            batches
+                .send(pass.batch(part.events, spare))
+                .map_err(stopped)
+        });
+        if system.is_ok() {
+            pass.finish(rest);
+            let _ = batches.send(pass.batch(Vec::new(), Vec::new()));
         }
-        pass::take_done(part.done, take);
-        take.failed().map_or(Ok(()), Err)
-    })?;
-    pass.finish(take);
-    match take.failed() {
-        Some(error) => Err(error.into()),
-        None => Ok((pass, system)),
-    }
+        drop(batches);
+        let found = cutting.join();
+        let found = found.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let system = system?;
+        rest.failed().map_or(Ok(()), Err)?;
+        Ok(AllSeen {
+            pass,
+            system,
+            found,
+        })
+    })
 }
 
-fn known(reader: &Reader, mut lookup: Lookup, pass: Pass, system: System) -> Known {
+fn known(reader: &Reader, mut lookup: Lookup, seen: AllSeen) -> Known {
+    let AllSeen {
+        pass,
+        system,
+        found,
+    } = seen;
     let Pass {
         synth,
         topics,
-        paths,
         recovered,
         ..
     } = pass;
     lookup.ids = synth.callback_ids();
-    let components = synth.components();
+    let components = synth.components_of(&found.components);
     lookup.components = components.iter().map(onbeat_why::component_title).collect();
     let name = |n: &u32| (*n, synth.name(*n).to_string());
-    lookup.topics = topics.iter().map(name).collect();
+    lookup.topics = topics.union(&found.topics).map(name).collect();
     lookup.names = system.names;
     let model = synth.finish();
     let ids: FxHashSet<&str> = model.callbacks.iter().map(|c| c.id.as_str()).collect();
     let is_in_model = |id: &Option<String>| id.as_deref().is_some_and(|id| ids.contains(id));
     lookup.is_in_model = lookup.ids.iter().map(is_in_model).collect();
-    lookup.chains = chains(&model, &paths, &lookup);
+    lookup.chains = chains(&model, &found.paths, &lookup);
     Known {
         lookup,
         model,

@@ -1,16 +1,16 @@
 //! Reads the events of a recording once and makes rows of numbers from them.
 
 use super::columns::Table;
-use super::system::{Done, Stay, Thread};
+use super::system::{Stay, Thread};
 use arrow_schema::ArrowError;
 use onbeat_synth::detail::{Ended, ExecutionSeen, Fate, ItemSeen};
-use onbeat_synth::followed::{ChainEnd, ChainStep};
+use onbeat_synth::followed::{ChainEnd, ChainStep, Held, Joined};
+use onbeat_synth::named::Named;
 use onbeat_synth::{Synth, SynthOptions};
 use onbeat_trace::Event;
-use onbeat_why::every::{CulpritId, Cut, Every};
+use onbeat_why::every::{CulpritId, Cut, News, Watch};
 use onbeat_why::{Kind, Reason};
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::collections::hash_map::Entry;
 
 pub(crate) const CULPRITS: &[&str] = &["callback", "thread", "mutex_of", "woken_by"];
 
@@ -35,7 +35,8 @@ pub(crate) fn culprit_of(number: i64) -> Option<(usize, u32)> {
 /// time of the publication and fate.
 pub(crate) type Recovered = (i64, i64, i64, i64, i64);
 
-type OfChain = (i64, i64);
+/// The number of a path and of an execution of a chain.
+pub(crate) type OfChain = (i64, i64);
 
 pub(crate) trait Take {
     fn row(&mut self, table: Table, row: &[Option<i64>]);
@@ -43,15 +44,43 @@ pub(crate) trait Take {
     fn failed(&mut self) -> Option<ArrowError>;
 }
 
-/// A synthesis of a trace that makes rows of its executions, items and stretches.
+/// Takes no rows.
+impl Take for () {
+    fn row(&mut self, _: Table, _: &[Option<i64>]) {}
+
+    fn failed(&mut self) -> Option<ArrowError> {
+        None
+    }
+}
+
+/// Something that the synthesis has found, for the cutting of stretches.
+pub(crate) enum Report {
+    Named(Named),
+    Held(Held),
+    Joined(Joined),
+    Ran(ExecutionSeen),
+    Ended(ChainEnd),
+}
+
+/// Consecutive events, and what the synthesis has found at them.
+pub(crate) struct Batch {
+    pub(crate) events: Vec<Event>,
+    /// Each report has the place in `events` of the event that led to it.
+    pub(crate) reports: Vec<(usize, Report)>,
+    pub(crate) news: News,
+}
+
+/// A synthesis of a trace that makes rows of its executions and items.
 pub(crate) struct Pass {
     pub(crate) synth: Synth,
-    every: Option<Every<OfChain>>,
+    with_stretches: bool,
+    watch: Watch,
+    reports: Vec<(usize, Report)>,
+    /// The number of events since the last batch.
+    events: usize,
+    held: Vec<Held>,
     pub(crate) topics: FxHashSet<u32>,
-    /// Each path on which executions of chains ended, with the steps of one of these executions.
-    pub(crate) paths: FxHashMap<u32, ChainEnd>,
     pub(crate) recovered: FxHashMap<Recovered, u64>,
-    executions: i64,
 }
 
 fn int(value: u64) -> Option<i64> {
@@ -66,46 +95,49 @@ impl Pass {
     pub(crate) fn new(options: SynthOptions, with_stretches: bool) -> Pass {
         let mut synth = Synth::new(options);
         synth.detail();
+        synth.keep_named();
         Pass {
             synth,
-            every: with_stretches.then(Every::default),
+            with_stretches,
+            watch: Watch::default(),
+            reports: Vec::new(),
+            events: 0,
+            held: Vec::new(),
             topics: FxHashSet::default(),
-            paths: FxHashMap::default(),
             recovered: FxHashMap::default(),
-            executions: 0,
         }
     }
 
     pub(crate) fn push(&mut self, event: &Event, rows: &mut impl Take) {
-        if let Some(every) = &mut self.every {
-            every.push(event);
-        }
         self.synth.push(event);
         if self.synth.has_followed() {
             self.take(rows);
         }
-        self.cut(rows, false);
+        self.events += 1;
     }
 
     pub(crate) fn finish(&mut self, rows: &mut impl Take) {
         self.synth.end_of_events();
         self.take(rows);
-        self.cut(rows, true);
+    }
+
+    /// Returns what was found since the last call. `events` are the events since then, and `spare` is memory for
+    /// the next reports.
+    pub(crate) fn batch(&mut self, events: Vec<Event>, spare: Vec<(usize, Report)>) -> Batch {
+        let count = std::mem::take(&mut self.events);
+        Batch {
+            events,
+            reports: std::mem::replace(&mut self.reports, spare),
+            news: self.watch.news(&self.synth, count),
+        }
     }
 
     fn take(&mut self, rows: &mut impl Take) {
-        let ends: Vec<ChainEnd> = self.synth.drain_chain_ends().collect();
-        match &mut self.every {
-            Some(every) => every.take(&mut self.synth),
-            None => {
-                self.synth.drain_held();
-                self.synth.drain_joins();
-                self.synth.drain_arrivals();
-            }
-        }
+        self.take_followed();
+        let at = self.events;
         for seen in self.synth.drain_executions() {
-            if let Some(every) = &mut self.every {
-                every.ran(&seen);
+            if self.with_stretches {
+                self.reports.push((at, Report::Ran(seen)));
             }
             self.topics.extend(seen.input.map(|i| i.name));
             rows.row(Table::Executions, &execution_row(&seen));
@@ -117,54 +149,40 @@ impl Pass {
                 None => *self.recovered.entry(recovered(&item)).or_default() += 1,
             }
         }
-        for end in ends {
-            self.chain_ended(end, rows);
-        }
+        let ends = self.synth.drain_chain_ends();
+        self.reports
+            .extend(ends.map(|end| (at, Report::Ended(end))));
     }
 
-    fn chain_ended(&mut self, end: ChainEnd, rows: &mut impl Take) {
-        // A path can end at a cut and also without one.
-        let path = end.path << 1 | u32::from(end.cut);
-        let start = end.steps.first().map_or(end.end_ns, |s| s.start_ns);
-        let age = int(end.end_ns.saturating_sub(start));
-        let of = (i64::from(path), self.executions);
-        self.executions += 1;
-        let row = [
-            Some(of.0),
-            Some(of.1),
-            Some(of.0),
-            int(start),
-            int(end.end_ns),
-            age.filter(|_| !end.reread),
-            age,
-        ];
-        rows.row(Table::ChainExecutions, &row);
-        if let Entry::Vacant(vacant) = self.paths.entry(path) {
-            self.topics.extend(end.steps.iter().filter_map(|s| s.name));
-            vacant.insert(end.clone());
+    fn take_followed(&mut self) {
+        let (at, synth, reports) = (self.events, &mut self.synth, &mut self.reports);
+        if self.with_stretches {
+            let named = synth.drain_named();
+            reports.extend(named.map(|named| (at, Report::Named(named))));
+            // The parts of one wait are reported latest first, and the history takes parts in order faster.
+            self.held.extend(synth.drain_held());
+            self.held.sort_by_key(|held| held.begin_ns);
+            reports.extend(self.held.drain(..).map(|held| (at, Report::Held(held))));
+            let joins = synth.drain_joins();
+            reports.extend(joins.map(|joined| (at, Report::Joined(joined))));
+        } else {
+            synth.drain_named();
+            synth.drain_held();
+            synth.drain_joins();
         }
-        if let (Some(every), false) = (&mut self.every, end.reread) {
-            every.ended(end, of);
-        }
-    }
-
-    fn cut(&mut self, rows: &mut impl Take, all: bool) {
-        let Some(every) = &mut self.every else {
-            return;
-        };
-        every.cut(&mut self.synth, all, |of, cuts| {
-            for (number, cut) in (0..).zip(cuts) {
-                rows.row(Table::Stretches, &stretch_row(of, cut, number));
-            }
-        });
+        synth.drain_arrivals();
     }
 }
 
-pub(crate) fn take_done(done: Done, rows: &mut impl Take) {
-    for stay in &done.stays {
-        rows.row(Table::Switches, &switch_row(stay));
+pub(crate) fn take_stays(stays: &mut Vec<Stay>, rows: &mut impl Take) -> Result<(), ArrowError> {
+    for stay in stays.drain(..) {
+        rows.row(Table::Switches, &switch_row(&stay));
     }
-    for thread in &done.threads {
+    rows.failed().map_or(Ok(()), Err)
+}
+
+pub(crate) fn take_threads(threads: &[Thread], rows: &mut impl Take) {
+    for thread in threads {
         rows.row(Table::Threads, &thread_row(thread));
     }
 }
@@ -260,7 +278,21 @@ fn item_row(item: &ItemSeen, fate: i64) -> [Option<i64>; 12] {
     ]
 }
 
-fn stretch_row(of: OfChain, cut: &Cut, number: i64) -> [Option<i64>; 12] {
+pub(crate) fn chain_row(end: &ChainEnd, of: OfChain) -> [Option<i64>; 7] {
+    let start = end.steps.first().map_or(end.end_ns, |s| s.start_ns);
+    let age = int(end.end_ns.saturating_sub(start));
+    [
+        Some(of.0),
+        Some(of.1),
+        Some(of.0),
+        int(start),
+        int(end.end_ns),
+        age.filter(|_| !end.reread),
+        age,
+    ]
+}
+
+pub(crate) fn stretch_row(of: OfChain, cut: &Cut, number: i64) -> [Option<i64>; 12] {
     let by = cut.by.map(culprit);
     let meanwhile = cut.during.and_then(|d| d.1).map(culprit);
     [

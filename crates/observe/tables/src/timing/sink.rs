@@ -1,19 +1,28 @@
 //! Writes the parts of a table as Parquet or as a stream of Arrow IPC.
 
 use super::columns::{Table, Type};
+use super::convert::{Filled, Part};
+use super::dictionary::ZSTD_LEVEL;
 use arrow_array::RecordBatch;
 use arrow_ipc::writer::StreamWriter;
-use arrow_schema::ArrowError;
-use parquet::arrow::arrow_writer::{ArrowWriter, ArrowWriterOptions};
+use arrow_schema::{ArrowError, SchemaRef};
+use parquet::arrow::arrow_writer::{compute_leaves, ArrowRowGroupWriterFactory};
+use parquet::arrow::ArrowSchemaConverter;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
-use parquet::schema::types::ColumnPath;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::{ColumnDescPtr, ColumnPath};
 use std::fs::File;
 use std::io::Write;
+use std::sync::Arc;
+use zstd::bulk::Compressor;
 
-/// The number of rows in a group of a Parquet file. The writer keeps one group in memory.
+/// The number of rows in a group of a Parquet file.
 const GROUP_ROWS: usize = 1 << 17;
+
+/// The number of rows in a batch of a stream.
+const BATCH_ROWS: usize = 1 << 14;
 
 /// The maximum number of bytes in a page of a Parquet file. Each column of a group fits one page.
 /// If the bytes of numbers are split into streams, each stream is then one block of zstd, and zstd
@@ -26,15 +35,22 @@ pub(crate) struct Sink<W: Write> {
 }
 
 enum Out<W: Write> {
-    Parquet(Box<ArrowWriter<File>>),
-    Stream(Box<StreamWriter<W>>),
+    Parquet(Box<Groups>),
+    Stream(Box<StreamWriter<W>>, SchemaRef),
+}
+
+struct Groups {
+    file: SerializedFileWriter<File>,
+    schema: SchemaRef,
+    columns: Vec<ColumnDescPtr>,
+    count: usize,
+    zstd: Compressor<'static>,
 }
 
 impl<W: Write> Sink<W> {
     pub(crate) fn parquet(table: Table, file: File) -> Result<Sink<W>, ParquetError> {
         let mut properties = WriterProperties::builder()
-            .set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?))
-            .set_max_row_group_row_count(Some(GROUP_ROWS))
+            .set_compression(Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL)?))
             .set_data_page_row_count_limit(GROUP_ROWS)
             .set_data_page_size_limit(PAGE_BYTES)
             // Readers choose files and groups by statistics. A group has one page of each column, so an index
@@ -62,41 +78,94 @@ impl<W: Write> Sink<W> {
                 .set_column_dictionary_enabled(path.clone(), false)
                 .set_column_encoding(path, encoding);
         }
-        let options = ArrowWriterOptions::new()
-            .with_properties(properties.build())
-            .with_skip_arrow_metadata(true);
-        let writer = ArrowWriter::try_new_with_options(file, table.schema(), options)?;
+        let schema = table.schema();
+        let columns = ArrowSchemaConverter::new().convert(&schema)?;
+        let (root, properties) = (columns.root_schema_ptr(), Arc::new(properties.build()));
+        let groups = Groups {
+            file: SerializedFileWriter::new(file, root, properties)?,
+            schema,
+            columns: columns.columns().to_vec(),
+            count: 0,
+            zstd: Compressor::new(ZSTD_LEVEL)?,
+        };
         Ok(Sink {
-            out: Out::Parquet(Box::new(writer)),
+            out: Out::Parquet(Box::new(groups)),
             rows: 0,
         })
     }
 
     pub(crate) fn stream(table: Table, out: W) -> Result<Sink<W>, ArrowError> {
+        let schema = table.schema();
+        let writer = Box::new(StreamWriter::try_new(out, &schema)?);
         Ok(Sink {
-            out: Out::Stream(Box::new(StreamWriter::try_new(out, &table.schema())?)),
+            out: Out::Stream(writer, schema),
             rows: 0,
         })
     }
 
-    pub(crate) fn write(&mut self, batch: &RecordBatch) -> Result<(), ArrowError> {
-        self.rows += batch.num_rows() as u64;
+    /// Returns the number of rows that a part should have.
+    pub(crate) fn part_rows(&self) -> usize {
+        match &self.out {
+            Out::Parquet(_) => GROUP_ROWS,
+            Out::Stream(..) => BATCH_ROWS,
+        }
+    }
+
+    pub(crate) fn write(&mut self, part: Part) -> Result<(), ArrowError> {
+        self.rows += part.rows as u64;
         match &mut self.out {
-            Out::Parquet(writer) => Ok(writer.write(batch)?),
-            Out::Stream(writer) => writer.write(batch),
+            Out::Parquet(groups) => Ok(groups.write(part)?),
+            Out::Stream(writer, schema) => {
+                let array = |column| match column {
+                    Filled::Values(array) => array,
+                    Filled::Names(names) => names.array(),
+                };
+                let arrays = part.columns.into_iter().map(array).collect();
+                writer.write(&RecordBatch::try_new(schema.clone(), arrays)?)
+            }
         }
     }
 
     pub(crate) fn finish(self) -> Result<u64, ArrowError> {
         match self.out {
-            Out::Parquet(writer) => {
-                writer.close()?;
+            Out::Parquet(groups) => {
+                groups.file.close()?;
             }
-            Out::Stream(mut writer) => {
+            Out::Stream(mut writer, _) => {
                 writer.finish()?;
                 writer.get_mut().flush()?;
             }
         }
         Ok(self.rows)
+    }
+}
+
+impl Groups {
+    fn write(&mut self, part: Part) -> Result<(), ParquetError> {
+        if part.rows == 0 {
+            return Ok(());
+        }
+        let factory = ArrowRowGroupWriterFactory::new(&self.file, self.schema.clone());
+        let writers = factory.create_column_writers(self.count)?;
+        let described = self.columns.iter().zip(self.schema.fields());
+        let mut group = self.file.next_row_group()?;
+        self.count += 1;
+        for ((column, mut writer), (description, field)) in
+            part.columns.into_iter().zip(writers).zip(described)
+        {
+            match column {
+                Filled::Names(names) => {
+                    names.write(&mut group, description.clone(), &mut self.zstd)?
+                }
+                Filled::Values(array) => {
+                    for leaf in compute_leaves(field, &array)? {
+                        writer.write(&leaf)?;
+                    }
+                    writer.close()?.append_to_row_group(&mut group)?;
+                }
+            }
+        }
+        group.close()?;
+        Ok(())
     }
 }

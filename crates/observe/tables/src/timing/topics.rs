@@ -53,9 +53,9 @@ pub fn export_mcap(
         host: options.run.host.clone(),
         ..Lookup::default()
     };
-    let (pass, system) = rows_of(reader, &mut rows, true, options)?;
+    let read = rows_of(reader, &mut (), &mut rows, &mut (), true, options)?;
     rows.end().map_err(ArrowError::from)?;
-    let known = known(reader, lookup, pass, system);
+    let known = known(reader, lookup, read);
     let written = write(rows.spool, &known, out);
     Ok(written.map_err(ArrowError::from)?)
 }

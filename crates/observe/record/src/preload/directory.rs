@@ -82,6 +82,7 @@ impl Directory {
         Err(failed)
     }
 
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -190,10 +190,24 @@ fn unwritten(error: &CliError) -> String {
     }
 }
 
+/// Returns the memory that a save has used to the system. The allocator would keep it for this thread, and the
+/// next save may need more, so that a monitor would grow from incident to incident.
+fn return_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: the function has no preconditions, and other threads may allocate meanwhile.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 impl Worker {
     fn run(&mut self, job: Job) -> Option<Done> {
         match job {
-            Job::Save(order) => self.save(&order),
+            Job::Save(order) => {
+                let done = self.save(&order);
+                return_memory();
+                done
+            }
             Job::End(incident) => self.ended(&incident),
             Job::Text(path, text) => {
                 let write = |out: &mut dyn std::io::Write| out.write_all(text.as_bytes());

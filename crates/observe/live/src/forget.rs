@@ -1,4 +1,4 @@
-//! Forgets figures without recent events and nodes that ended, so that memory stays flat.
+//! Forgets figures without recent events, and nodes and callbacks that ended, so that memory stays flat.
 
 use crate::window::SECOND_NS;
 use crate::Live;
@@ -19,6 +19,8 @@ pub(crate) struct Forgetting {
     next_search_ns: u64,
     /// The number of nodes that were forgotten.
     nodes: u64,
+    /// The number of callbacks that were forgotten while their nodes stayed.
+    lone_callbacks: u64,
     /// The number of processes that have created too much.
     left_out_processes: u64,
     /// The ids of the processes that have created too much since the last call of
@@ -33,6 +35,7 @@ impl Forgetting {
             nodes_after_ns,
             next_search_ns: 0,
             nodes: 0,
+            lone_callbacks: 0,
             left_out_processes: 0,
             new_left_out: Vec::new(),
         }
@@ -88,6 +91,7 @@ impl Live {
             return;
         }
         self.forgetting.nodes += forgotten.nodes;
+        self.forgetting.lone_callbacks += forgotten.lone_callbacks;
         let set = |numbers: &[u32]| numbers.iter().copied().collect::<FxHashSet<u32>>();
         let callbacks = set(&forgotten.callbacks);
         let (paths, names) = (set(&forgotten.paths), set(&forgotten.names));
@@ -117,6 +121,13 @@ impl Live {
     /// [`LiveOptions::forget_nodes_after_ns`](crate::LiveOptions::forget_nodes_after_ns) ago.
     pub fn forgotten_nodes(&self) -> u64 {
         self.forgetting.nodes
+    }
+
+    /// Returns the number of callbacks that were forgotten although their nodes stayed, because their endpoint or
+    /// timer ended more than
+    /// [`LiveOptions::forget_nodes_after_ns`](crate::LiveOptions::forget_nodes_after_ns) ago.
+    pub fn forgotten_callbacks(&self) -> u64 {
+        self.forgetting.lone_callbacks
     }
 
     /// Returns how many things the synthesis keeps, and how many entries with figures the live model keeps.

@@ -259,6 +259,9 @@ pub struct View {
     pub forgotten: u64,
     /// The number of nodes that were forgotten some time after their end.
     pub forgotten_nodes: u64,
+    /// The number of callbacks that were forgotten some time after the end of their endpoint or timer, while their
+    /// nodes stayed.
+    pub forgotten_callbacks: u64,
     /// The number of processes that have created too many names and callbacks. The figures leave out their
     /// later events.
     pub left_out_processes: u64,
@@ -320,6 +323,7 @@ impl Live {
             lost_events: per_span(&self.lost_events, now),
             forgotten: self.forgotten(),
             forgotten_nodes: self.forgotten_nodes(),
+            forgotten_callbacks: self.forgotten_callbacks(),
             left_out_processes: self.left_out_processes(),
             left_out: self.left_out(),
             ..View::default()

@@ -80,8 +80,9 @@ pub struct Session {
     written_ns: Option<u64>,
     reported: BTreeSet<(String, String)>,
     measured: BTreeSet<(String, String)>,
-    /// The number of all nodes forgotten up to the latest line about them, and the time of that line in ns.
-    forgotten: (u64, u64),
+    /// The numbers of all nodes and callbacks forgotten up to the latest line about them, and the time of that
+    /// line in ns.
+    forgotten: ([u64; 2], u64),
     /// Set if lines begin with the time since the first event.
     has_times: bool,
 }
@@ -99,7 +100,7 @@ impl Session {
             written_ns: None,
             reported: BTreeSet::new(),
             measured: BTreeSet::new(),
-            forgotten: (0, 0),
+            forgotten: ([0; 2], 0),
             has_times,
         }
     }
@@ -414,8 +415,8 @@ impl Session {
         }
     }
 
-    /// Reports each process that has created too much. Reports the number of forgotten nodes at most once
-    /// an hour.
+    /// Reports each process that has created too much. Reports the number of forgotten nodes and callbacks at most
+    /// once an hour.
     fn report_forgotten(&mut self) {
         for pid in self.watch.left_out_processes() {
             let text = format!(
@@ -423,12 +424,12 @@ impl Session {
             );
             self.say(Level::Warning, &text);
         }
-        let (now, all) = (self.watch.now_ns(), self.watch.forgotten_nodes());
+        let (now, all) = (self.watch.now_ns(), self.watch.forgotten());
         let (before, at) = self.forgotten;
-        if all > before && (before == 0 || now.saturating_sub(at) >= HOUR_NS) {
+        if all != before && (before == [0; 2] || now.saturating_sub(at) >= HOUR_NS) {
+            let [nodes, callbacks] = [all[0] - before[0], all[1] - before[1]];
             let text = format!(
-                "{} nodes are forgotten, because they ended more than an hour ago",
-                all - before
+                "{nodes} nodes, and {callbacks} callbacks of other nodes, are forgotten, because they ended more than an hour ago"
             );
             self.say(Level::Notice, &text);
             self.forgotten = (all, now);

@@ -2,6 +2,7 @@
 //! the recorder. The rate of saves is limited.
 
 use crate::incident::Incident;
+use crate::memory;
 use crate::save::{save, Known, Order, Saved};
 use crate::store::Store;
 use onbeat_terminal::{files, CliError};
@@ -190,22 +191,12 @@ fn unwritten(error: &CliError) -> String {
     }
 }
 
-/// Returns the memory that a save has used to the system. The allocator would keep it for this thread, and the
-/// next save may need more, so that a monitor would grow from incident to incident.
-fn return_memory() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: the function has no preconditions, and other threads may allocate meanwhile.
-    unsafe {
-        libc::malloc_trim(0);
-    }
-}
-
 impl Worker {
     fn run(&mut self, job: Job) -> Option<Done> {
         match job {
             Job::Save(order) => {
                 let done = self.save(&order);
-                return_memory();
+                memory::return_freed();
                 done
             }
             Job::End(incident) => self.ended(&incident),

@@ -6,6 +6,7 @@ use crate::exposition::{self, Style};
 use crate::http::{Latest, Texts};
 use crate::incident::{Change, Incident};
 use crate::journal::{Journal, Level};
+use crate::memory;
 use crate::metrics::{families, Family, Figures};
 use crate::otlp::Otlp;
 use crate::program::{Programs, Told};
@@ -32,6 +33,9 @@ const VIEW_NS: u64 = 5 * SECOND_NS;
 
 /// The time since the start after which the monitor reports names that the system does not have.
 const ABSENT_NS: u64 = 30 * SECOND_NS;
+
+/// The time from one return of freed memory to the system to the next.
+const RETURN_NS: u64 = 60 * SECOND_NS;
 
 const HOUR_NS: u64 = 3600 * SECOND_NS;
 
@@ -78,6 +82,7 @@ pub struct Session {
     /// The view of the served metrics, and its time.
     served: Option<(u64, View)>,
     written_ns: Option<u64>,
+    returned_ns: Option<u64>,
     reported: BTreeSet<(String, String)>,
     measured: BTreeSet<(String, String)>,
     /// The numbers of all nodes and callbacks forgotten up to the latest line about them, and the time of that
@@ -98,6 +103,7 @@ impl Session {
             judged_ns: None,
             served: None,
             written_ns: None,
+            returned_ns: None,
             reported: BTreeSet::new(),
             measured: BTreeSet::new(),
             forgotten: ([0; 2], 0),
@@ -168,6 +174,10 @@ impl Session {
                 if !self.has_times {
                     self.send_metrics();
                 }
+            }
+            if !self.has_times && is_due(self.returned_ns, RETURN_NS) {
+                self.returned_ns = Some(now);
+                memory::return_freed();
             }
         }
     }

@@ -7,6 +7,7 @@ usage: ./dev check watch live [--minutes N]      an hour without plants: memory,
 """
 
 import argparse
+import os
 import shutil
 import sys
 import tempfile
@@ -41,6 +42,8 @@ def main():
         part.add_argument("--keep", metavar="DIR", help="keep all files in this new directory")
     args = parser.parse_args()
     service.need_root()
+    if args.keep:
+        os.makedirs(args.keep)
     folder = args.keep or tempfile.mkdtemp(prefix="onbeat-watch-")
     try:
         wrong = args.run(folder, args)

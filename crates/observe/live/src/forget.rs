@@ -1,4 +1,4 @@
-//! Forgets figures without recent events and nodes that ended, so that memory stays flat.
+//! Forgets figures without recent events, and nodes and callbacks that ended, so that memory stays flat.
 
 use crate::window::SECOND_NS;
 use crate::Live;
@@ -17,6 +17,8 @@ pub(crate) struct Forgetting {
     nodes_after_ns: u64,
     next_search_ns: u64,
     nodes: u64,
+    /// The number of callbacks that were forgotten while their nodes stayed.
+    lone_callbacks: u64,
     left_out_processes: u64,
     /// The ids of processes that have created too many names and callbacks.
     /// [`Live::drain_left_out_processes`] takes them out.
@@ -30,6 +32,7 @@ impl Forgetting {
             nodes_after_ns,
             next_search_ns: 0,
             nodes: 0,
+            lone_callbacks: 0,
             left_out_processes: 0,
             new_left_out: Vec::new(),
         }
@@ -87,6 +90,7 @@ impl Live {
             return;
         }
         self.forgetting.nodes += forgotten.nodes;
+        self.forgetting.lone_callbacks += forgotten.lone_callbacks;
         let set = |numbers: &[u32]| numbers.iter().copied().collect::<FxHashSet<u32>>();
         let callbacks = set(&forgotten.callbacks);
         let (paths, names) = (set(&forgotten.paths), set(&forgotten.names));
@@ -116,6 +120,13 @@ impl Live {
     /// [`LiveOptions::forget_nodes_after_ns`](crate::LiveOptions::forget_nodes_after_ns) ago.
     pub fn forgotten_nodes(&self) -> u64 {
         self.forgetting.nodes
+    }
+
+    /// Returns the number of callbacks that were forgotten although their nodes stayed: their
+    /// endpoint or timer had ended more than
+    /// [`LiveOptions::forget_nodes_after_ns`](crate::LiveOptions::forget_nodes_after_ns) before.
+    pub fn forgotten_callbacks(&self) -> u64 {
+        self.forgetting.lone_callbacks
     }
 
     /// Returns the numbers of entities that the synthesis stores, and the number of entries with

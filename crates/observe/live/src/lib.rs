@@ -7,8 +7,8 @@
 //!
 //! Memory is bounded: a window has a fixed number of slots, distributions have a fixed number of
 //! buckets, and there is a limit for the entries. A live model forgets figures that have not been
-//! seen for [`LiveOptions::forget_after_ns`], and counts them. It forgets nodes some time after their
-//! end ([`forget`]).
+//! seen for [`LiveOptions::forget_after_ns`], and counts them. It forgets nodes, endpoints and timers
+//! some time after their end ([`forget`]).
 
 mod forget;
 mod kept;
@@ -57,7 +57,8 @@ pub struct LiveOptions {
     /// topic or thread.
     pub forget_after_ns: u64,
     /// The time after which onbeat forgets a node that was destroyed or whose process ended, with
-    /// everything that belongs to the node.
+    /// everything that belongs to the node. Callbacks whose endpoint or timer ended are forgotten
+    /// after the same time.
     pub forget_nodes_after_ns: u64,
     /// If true, the model follows threads and CPUs, and finds the causes of late executions. This
     /// takes most of the time and memory. If false, `cpus`, `threads`, `holders` and

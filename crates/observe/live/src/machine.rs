@@ -49,7 +49,7 @@ impl Machine {
             threads: Kept::new(ENTRIES_MAX),
             cpus: Kept::new(ENTRIES_MAX),
             holders: Kept::new(ENTRIES_MAX),
-            every: Every::default(),
+            every: Every::of_running(),
         }
     }
 
@@ -182,6 +182,7 @@ impl Machine {
         }
         self.holders
             .retain(|&component| !is_gone_component(component));
+        self.every.forget(is_gone_callback);
     }
 
     pub(crate) fn forget_before(&mut self, time_ns: u64) {

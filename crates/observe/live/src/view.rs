@@ -256,6 +256,9 @@ pub struct View {
     /// The number of nodes that were forgotten because they ended more than
     /// [`LiveOptions::forget_nodes_after_ns`](crate::LiveOptions::forget_nodes_after_ns) ago.
     pub forgotten_nodes: u64,
+    /// The number of callbacks that were forgotten some time after the end of their endpoint or timer, while their
+    /// nodes stayed.
+    pub forgotten_callbacks: u64,
     /// The number of processes that have created too many names and callbacks. The figures leave out their
     /// later events.
     pub left_out_processes: u64,
@@ -317,6 +320,7 @@ impl Live {
             lost_events: per_span(&self.lost_events, now),
             forgotten: self.forgotten(),
             forgotten_nodes: self.forgotten_nodes(),
+            forgotten_callbacks: self.forgotten_callbacks(),
             left_out_processes: self.left_out_processes(),
             left_out: self.left_out(),
             ..View::default()

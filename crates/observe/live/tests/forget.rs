@@ -102,6 +102,182 @@ fn short_lived(rounds: &[Round], kind: u8, generations: u32, ids: u32) -> Vec<Ev
     all
 }
 
+/// The handles of a publisher of node /b, and of a subscription and a timer of node /c, which live for a short
+/// time.
+const BRIEF: [u64; 3] = [0x30, 0x31, 0x55];
+
+/// Returns the events that create the endpoints and the timer of [`BRIEF`], with names and a period that have
+/// this number.
+fn brief_creation(number: u32) -> Vec<(u32, EventKind)> {
+    let [publisher, subscription, timer] = BRIEF;
+    let topic = format!("/brief{number}");
+    let made = |kind: EventKind| (3, kind);
+    let publisher = EventKind::PublisherInit {
+        publisher,
+        node: 1,
+        rmw: publisher + 0x1000,
+        topic: topic.as_str().into(),
+        depth: 10,
+    };
+    vec![
+        (2, publisher),
+        made(EventKind::SubscriptionInit {
+            subscription,
+            node: 1,
+            rmw: subscription + 0x1000,
+            topic: topic.as_str().into(),
+            depth: 10,
+        }),
+        made(EventKind::SubscriptionObject {
+            subscription,
+            object: 0x131,
+        }),
+        made(EventKind::SubscriptionCallback {
+            object: 0x131,
+            callback: 0x71,
+        }),
+        made(EventKind::TimerInit {
+            timer,
+            period_ns: (100 + i64::from(number)) * 1_000_000,
+        }),
+        made(EventKind::TimerCallback {
+            timer,
+            callback: 0x75,
+        }),
+        made(EventKind::TimerNode { timer, node: 1 }),
+    ]
+}
+
+/// Returns the executions of a callback of node /c that begin with `by`.
+fn brief_execution(by: EventKind, callback: u64) -> [(u32, EventKind); 3] {
+    let start = EventKind::CallbackStart {
+        callback,
+        intra_process: false,
+    };
+    let end = EventKind::CallbackEnd { callback };
+    [by, start, end].map(|kind| (3, kind))
+}
+
+/// Returns the events of [`system`], which runs for a short time every two hours. Each time, nodes /b and /c make
+/// the endpoints and the timer of [`BRIEF`] with other names and another period, use them, and destroy them.
+/// Callbacks of node /b publish on the brief topic.
+fn short_lived_endpoints(rounds: &[Round], kind: u8, generations: u32) -> Vec<Event> {
+    let mut all = Vec::new();
+    let [publisher, subscription, timer] = BRIEF;
+    for generation in 0..generations {
+        let start_ns = u64::from(generation) * 2 * HOUR_NS;
+        let stamp = i64::from(generation) * 1_000_000;
+        let (mut is_made, mut source_ns) = (false, 500_000 + stamp);
+        for mut event in system(rounds, kind) {
+            let is_creation = event.time_ns < 10_000_000;
+            if is_creation && generation > 0 {
+                continue;
+            }
+            event.time_ns += start_ns;
+            let (time_ns, cpu) = (event.time_ns, event.cpu);
+            let mut add = |list: &[(u32, EventKind)]| {
+                all.extend(list.iter().map(|(pid, kind)| Event {
+                    time_ns,
+                    cpu,
+                    pid: *pid,
+                    tid: *pid,
+                    kind: kind.clone(),
+                }));
+            };
+            if !is_creation && !is_made {
+                is_made = true;
+                add(&brief_creation(generation));
+                add(&brief_execution(EventKind::TimerCall { timer }, 0x75));
+            }
+            match &mut event.kind {
+                EventKind::Publish { source_ns, .. } => *source_ns = source_ns.map(|ns| ns + stamp),
+                EventKind::Take { source_ns, .. } => *source_ns += stamp,
+                _ => {}
+            }
+            let ends = event.pid == 2 && matches!(event.kind, EventKind::CallbackEnd { .. });
+            if ends {
+                source_ns += 1;
+                let publication = EventKind::Publish {
+                    rmw: publisher + 0x1000,
+                    message: 0,
+                    source_ns: Some(source_ns),
+                };
+                add(&[(2, publication)]);
+            }
+            add(&[(event.pid, event.kind)]);
+            if ends {
+                let take = EventKind::Take {
+                    rmw: subscription + 0x1000,
+                    message: 0,
+                    source_ns,
+                    taken: true,
+                };
+                add(&brief_execution(take, 0x71));
+            }
+        }
+        let last = all.last().expect("events").clone();
+        let end_ns = last.time_ns + 1;
+        all.extend(BRIEF.map(|handle| {
+            let pid = if handle == publisher { 2 } else { 3 };
+            Event {
+                time_ns: end_ns,
+                pid,
+                tid: pid,
+                kind: EventKind::HandleFini { handle },
+                ..last
+            }
+        }));
+        all.extend(pause(end_ns, start_ns + 2 * HOUR_NS));
+    }
+    all
+}
+
+/// Removes from a model what belongs to the endpoints and timers of [`BRIEF`].
+fn without_brief(mut model: Model) -> Model {
+    let is_brief = |text: &String| text.contains("brief") || text.contains("timer(1");
+    let is_lasting = |id: &String| !is_brief(id) || id == "/a:timer(10ms)";
+    for callback in &mut model.callbacks {
+        callback.outputs.retain(|topic| !is_brief(topic));
+    }
+    model.callbacks.retain(|c| is_lasting(&c.id));
+    model
+        .edges
+        .retain(|e| is_lasting(&e.from) && is_lasting(&e.to));
+    model
+        .chains
+        .retain(|c| c.callbacks.iter().all(is_lasting) && !c.topics.iter().any(is_brief));
+    model
+}
+
+fn check_short_lived_endpoints(
+    rounds: &[Round],
+    kind: u8,
+    generations: u32,
+) -> Result<(), TestCaseError> {
+    let events = short_lived_endpoints(rounds, kind, generations);
+    let (mut some, mut all) = (live(HOUR_NS), live(u64::MAX));
+    for part in events.chunks(50) {
+        some.push(part);
+        all.push(part);
+    }
+    some.end();
+    all.end();
+    some.refresh();
+    let (some_model, all_model) = (some.model(), all.model());
+    prop_assert_eq!(some.forgotten_nodes(), 0);
+    prop_assert_eq!(some.forgotten_callbacks(), 2 * u64::from(generations));
+    compare_figures(&some, &some_model)?;
+    let (left, lasting) = (without_brief(some_model.clone()), without_brief(all_model));
+    compare(&left, &lasting, |_| true)?;
+    // All that was brief has gone.
+    prop_assert_eq!(&left.callbacks, &some_model.callbacks);
+    prop_assert_eq!(left.edges, some_model.edges);
+    prop_assert_eq!(left.chains.len(), some_model.chains.len());
+    let view = some.view(Wanted::ALL);
+    prop_assert!(view.callbacks.iter().all(|row| !row.id.contains("brief")));
+    Ok(())
+}
+
 /// Compares `some`, the model of a live model that forgets, with `all`, the model of one that does
 /// not forget. All callbacks of the nodes for which `lives` returns true must be in `some`, with
 /// the same figures, edges and chains.
@@ -202,7 +378,16 @@ proptest! {
     }
 
     #[test]
-    fn random_events_cause_no_panic_while_ended_nodes_are_forgotten_at_once(
+    fn endpoints_that_ended_before_their_nodes_are_forgotten_and_nothing_else_changes(
+        rounds in prop::collection::vec(round(), 1..20),
+        kind in 0u8..2,
+        generations in 1u32..5,
+    ) {
+        check_short_lived_endpoints(&rounds, kind, generations)?;
+    }
+
+    #[test]
+    fn random_events_cause_no_panic_while_all_that_ended_is_forgotten_at_once(
         events in prop::collection::vec(any_event(), 1..400),
         part in 1usize..20,
     ) {
@@ -336,6 +521,119 @@ fn the_number_of_stored_entities_stays_flat_while_a_process_makes_and_destroys_n
         "{}",
         live.forgotten_nodes()
     );
+}
+
+#[test]
+fn a_callback_keeps_its_ordinal_when_an_earlier_one_like_it_has_ended() {
+    let mut live = Live::new(options());
+    let at = |time_ns: u64, pid: u32, kind: EventKind| Event {
+        time_ns,
+        cpu: 0,
+        pid,
+        tid: pid,
+        kind,
+    };
+    let timer = |n: u64| {
+        let (timer, callback) = (0x90 + n, 0xa0 + n);
+        let run = [
+            EventKind::TimerCall { timer },
+            EventKind::CallbackStart {
+                callback,
+                intra_process: false,
+            },
+            EventKind::CallbackEnd { callback },
+        ];
+        let make = [
+            EventKind::TimerInit {
+                timer,
+                period_ns: 77_000_000,
+            },
+            EventKind::TimerCallback { timer, callback },
+            EventKind::TimerNode { timer, node: 1 },
+        ];
+        (make, run)
+    };
+    let mut events: Vec<Event> = system(&[], 0);
+    let both = [timer(0), timer(1)];
+    for (make, run) in both.clone() {
+        let all = make.into_iter().chain(run);
+        events.extend(all.map(|kind| at(SECOND_NS, 1, kind)));
+    }
+    let [first, second] = [0x90, 0x91].map(|handle| EventKind::HandleFini { handle });
+    events.push(at(2 * SECOND_NS, 1, first));
+    events.extend(pause(2 * SECOND_NS, 2 * HOUR_NS));
+    let again = both[1].1.clone();
+    events.extend(again.map(|kind| at(2 * HOUR_NS, 1, kind)));
+    live.push(&events);
+    let ids = |live: &mut Live| -> Vec<(String, u64)> {
+        live.refresh();
+        let model = live.model();
+        let callbacks = model.callbacks.iter();
+        let mut all: Vec<_> = callbacks
+            .map(|c| (c.id.clone(), c.figures.executions()))
+            .collect();
+        all.sort();
+        all
+    };
+    let expected = [("/a:timer(77ms)", 1), ("/a:timer(77ms)#2", 2)];
+    assert_eq!(ids(&mut live), expected.map(|(id, n)| (id.to_string(), n)));
+    live.push(&[at(2 * HOUR_NS + 1, 1, second)]);
+    live.push(&pause(2 * HOUR_NS, 4 * HOUR_NS).collect::<Vec<_>>());
+    assert_eq!(ids(&mut live), []);
+    assert_eq!(live.forgotten_callbacks(), 2);
+}
+
+#[test]
+fn what_is_kept_is_flat_while_nodes_make_and_destroy_endpoints() {
+    let rounds = [Round {
+        run: [1; 4],
+        swapped: false,
+        lost: false,
+        preempted: false,
+    }];
+    let brief = short_lived_endpoints(&rounds, 0, 1);
+    let brief = brief.split(|e| e.cpu == 0 && e.pid == 0).next();
+    let brief = brief.expect("events").to_vec();
+    let mut live = Live::new(options());
+    let mut kept = Vec::new();
+    for n in 0..500u64 {
+        let mut events = brief.clone();
+        events.retain(|event| n == 0 || event.time_ns >= 10_000_000);
+        for event in &mut events {
+            event.time_ns += (1 + n) * 40 * SECOND_NS;
+            match &mut event.kind {
+                EventKind::PublisherInit { topic, .. }
+                | EventKind::SubscriptionInit { topic, .. }
+                    if topic.contains("brief") =>
+                {
+                    *topic = format!("/brief{n}").into();
+                }
+                EventKind::TimerInit {
+                    timer: 0x55,
+                    period_ns,
+                } => *period_ns += n as i64 * 1_000_000,
+                EventKind::Publish { source_ns, .. } => {
+                    *source_ns = source_ns.map(|ns| ns + n as i64 * 1000)
+                }
+                EventKind::Take { source_ns, .. } => *source_ns += n as i64 * 1000,
+                _ => {}
+            }
+        }
+        live.push(&events);
+        if (n + 1) % 100 == 0 {
+            kept.push(live.kept());
+        }
+    }
+    println!("{kept:#?}");
+    assert_eq!(live.left_out_processes(), 0);
+    // An hour has 90 of them.
+    assert!(kept[0].0.callbacks > 180, "{:?}", kept[0]);
+    for later in &kept[1..] {
+        let (first, later) = (kept[0].0, later.0);
+        assert!(later.callbacks <= first.callbacks + 10 && later.edges <= first.edges + 10);
+        assert!(later.names <= first.names + 10 && later.paths <= first.paths + 50);
+    }
+    assert!(live.forgotten_callbacks() > 750);
 }
 
 #[test]

@@ -481,6 +481,16 @@ impl Paths {
         gone
     }
 
+    pub(crate) fn forget_outputs(&mut self, is_kept: impl Fn(Option<NameId>) -> bool) {
+        let terminals = self
+            .nodes
+            .iter_mut()
+            .filter_map(|node| node.terminal.as_mut());
+        for terminal in terminals {
+            terminal.outputs.retain(|output| is_kept(output.0));
+        }
+    }
+
     pub(crate) fn mark_names(&self, names: &mut Marks) {
         for (_, via, _) in self.children.keys() {
             names.add(via.name().index());

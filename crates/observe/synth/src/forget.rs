@@ -1,12 +1,15 @@
 //! Forgets what ended long ago, so that the memory for a running system stays flat.
 //!
 //! [`Synth::forget`] finds the nodes whose processes ended long ago, or destroyed them long ago, and to which
-//! nothing refers any more. It removes these nodes with everything that belongs to them. Their numbers are used again. A
-//! model of a recording forgets nothing.
+//! nothing refers any more. It removes these nodes with everything that belongs to them. It also removes the
+//! callbacks of living nodes whose endpoints or timers ended long ago. Their numbers are used again. A model of a
+//! recording forgets nothing.
 
 use crate::ids::NodeId;
+use crate::index::VertexId;
 use crate::marks::Marks;
 use crate::Synth;
+use onbeat_document::schema::CallbackType;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The numbers of the callbacks, paths, names and components that [`Synth::forget`] has forgotten.
@@ -15,6 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Forgotten {
     pub nodes: u64,
+    /// How many callbacks of nodes that stay were forgotten.
+    pub lone_callbacks: u64,
     /// The callbacks and synchronisers, as indices into [`Synth::callback_ids`].
     pub callbacks: Vec<u32>,
     /// The paths, as in [`ChainEnd::path`](crate::followed::ChainEnd::path).
@@ -58,7 +63,11 @@ impl Synth {
     }
 
     /// Forgets the nodes that ended more than `after_ns` before the latest event, with their
-    /// callbacks, edges and chains. A node has ended if its process ended or destroyed it.
+    /// callbacks, edges and chains. A node has ended if its process ended or destroyed it. A node
+    /// stays while data in flight comes from it, or while a node with the same name lives. Also
+    /// forgets callbacks of living nodes whose endpoint or timer ended before then. Such a callback
+    /// stays while data in flight comes from it, or while a callback lives whose id differs only in
+    /// its ordinal. The figures of everything that lives stay the same.
     ///
     /// A node stays while items that it published are not taken yet, or while a node with the same
     /// name runs. The figures of all nodes that have not ended stay the same.
@@ -72,12 +81,24 @@ impl Synth {
         };
         self.cx.entities.processes.pass_minute();
         self.cx.entities.end_destroyed(before);
+        self.flow.note_ends(&self.cx, self.recording.now);
         self.cx.entities.free_ended(before);
         let freed = self.cx.entities.is_freed();
         self.flow.drop_old(&mut self.cx, before, &freed);
         self.forget_ended();
         self.cx.entities.clear_freed();
-        let (vertices, ended, used) = self.ended_before(before);
+        let mut names = Marks::default();
+        self.cx.entities.mark_entity_names(&mut names);
+        self.cx.entities.forget_qos(&names);
+        self.flow.forget_outputs(&names);
+        let alone = self.flow.ended_callbacks(&self.cx, before, &names);
+        let (vertices, ended, used) = self.ended_before(before, alone);
+        let is_alone = |v: usize| {
+            let vertex = self.flow.graph.vertex(VertexId::new(v));
+            let node = self.cx.entities.nodes.settled(vertex.node());
+            vertex.kind() != CallbackType::Sync && !ended.has(node.index())
+        };
+        let lone_callbacks = vertices.iter().filter(|&v| is_alone(v)).count() as u64;
         let paths = self.flow.forget_vertices(&self.cx, &vertices, &ended);
         self.cx.entities.forget_vertices(&vertices);
         let components = self.forget_processes(before);
@@ -85,6 +106,7 @@ impl Synth {
         let names = self.forget_names(&vertices);
         Forgotten {
             nodes,
+            lone_callbacks,
             callbacks: vertices.iter().map(|v| v as u32).collect(),
             paths: paths.into_iter().map(|path| path.index() as u32).collect(),
             names,
@@ -93,19 +115,33 @@ impl Synth {
     }
 
     /// Returns three sets: the vertices to forget, the nodes to forget, and the nodes that are in
-    /// use. The nodes to forget ended before `time`. Nothing refers to them or to the vertices to
-    /// forget.
-    fn ended_before(&mut self, time: u64) -> (Marks, Marks, Marks) {
+    /// use. The nodes and vertices to forget ended before `time`, and nothing refers to them.
+    /// `alone` has lists of vertices that ended before their nodes. If data in flight comes from
+    /// one vertex of a list, all vertices of this list stay.
+    fn ended_before(&mut self, time: u64, alone: Vec<Vec<VertexId>>) -> (Marks, Marks, Marks) {
         let nodes = &self.cx.entities.nodes;
         let mut used = Marks::default();
         self.cx.entities.mark_nodes(&mut used);
         let ended = nodes.ended_before(time, &used);
-        self.flow.drop_old_lineages(nodes, &ended, time);
+        let mut lone = Marks::default();
+        for v in alone.iter().flatten() {
+            lone.add(v.index());
+        }
+        self.flow.drop_old_lineages(nodes, (&ended, &lone), time);
         let mut pinned = Marks::default();
         let marks = (&mut pinned, &mut used);
         self.flow.mark_in_flight(nodes, marks);
         for vertex in self.cx.entities.kept().filter_map(|(_, e)| e.vertex) {
             pinned.add(vertex.index());
+        }
+        let mut lone = Marks::default();
+        let stays = |v: &VertexId| pinned.has(v.index());
+        for v in alone
+            .iter()
+            .filter(|list| !list.iter().any(stays))
+            .flatten()
+        {
+            lone.add(v.index());
         }
         // A vertex that stays keeps the nodes to which it refers, and these keep further vertices. The loop
         // ends when no further node is in use.
@@ -115,8 +151,9 @@ impl Synth {
             let before = used.clone();
             for (v, vertex) in self.flow.graph.kept() {
                 let is_ended = |node: NodeId| ended.has(nodes.settled(node).index());
-                let has_ended =
-                    is_ended(vertex.node()) || vertex.looks.caller.is_some_and(is_ended);
+                let has_ended = lone.has(v.index())
+                    || is_ended(vertex.node())
+                    || vertex.looks.caller.is_some_and(is_ended);
                 match has_ended && !pinned.has(v.index()) {
                     true => {
                         gone.add(v.index());

@@ -1,9 +1,10 @@
-//! Cuts every execution of every chain into stretches, for tables.
+//! Cuts every execution of every chain into stretches, for tables and for live models.
 
 use crate::cut::{By, Piece};
 use crate::facts::Facts;
 pub use crate::facts::{Copied, News, Watch};
 use crate::follow::{Ended, Follow};
+use crate::history::Room;
 use crate::kind::{Kind, Reason};
 use onbeat_synth::detail::ExecutionSeen;
 use onbeat_synth::followed::{ChainEnd, Held, Joined};
@@ -63,6 +64,13 @@ impl<T> Default for Every<T> {
 }
 
 impl<T> Every<T> {
+    /// Cuts executions of a running system. Its memory is filled within minutes and then stays flat.
+    pub fn of_running() -> Every<T> {
+        Every {
+            follow: Follow::with_room(LONGEST_NS, Room::OF_RUNNING),
+        }
+    }
+
     /// Processes the next event. Afterwards the caller must push the event to the synthesis.
     pub fn push(&mut self, event: &Event) {
         self.follow.push(event);
@@ -98,6 +106,13 @@ impl<T> Every<T> {
     /// Adds a join of a synchroniser.
     pub fn joined(&mut self, joined: Joined) {
         self.follow.joined(joined);
+    }
+
+    /// Forgets the callbacks for which `is_gone` returns true, because the synthesis uses their
+    /// numbers for other callbacks
+    /// from now on.
+    pub fn forget(&mut self, is_gone: impl Fn(u32) -> bool) {
+        self.follow.forget_callbacks(is_gone);
     }
 
     /// Adds a callback's execution to the history of its thread.

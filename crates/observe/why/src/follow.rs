@@ -2,7 +2,7 @@
 
 use crate::cut::{By, Joins, Known, Meanwhile, Piece};
 use crate::facts::Facts;
-use crate::history::{History, DEFERRAL_NS};
+use crate::history::{History, Room, DEFERRAL_NS};
 use onbeat_synth::followed::{ChainStep, Held, Joined};
 use onbeat_synth::named::{Named, ThreadNames};
 use onbeat_trace::Event;
@@ -38,11 +38,15 @@ pub(crate) struct Follow<T> {
 }
 
 impl<T> Follow<T> {
-    /// Creates a history that suffices for executions with latencies up to `longest_ns`.
+    /// Creates a history of a recording that suffices for executions with latencies up to `longest_ns`.
     pub(crate) fn new(longest_ns: u64) -> Follow<T> {
+        Follow::with_room(longest_ns, Room::OF_RECORDING)
+    }
+
+    pub(crate) fn with_room(longest_ns: u64, room: Room) -> Follow<T> {
         let window = longest_ns.saturating_add(2 * DEFERRAL_NS);
         Follow {
-            history: History::new(window),
+            history: History::new(window, room),
             joins: Joins::default(),
             waiting: VecDeque::new(),
             now: None,
@@ -100,6 +104,11 @@ impl<T> Follow<T> {
         self.history.ran(tid, ran);
     }
 
+    pub(crate) fn forget_callbacks(&mut self, is_gone: impl Fn(u32) -> bool) {
+        self.history.forget_callbacks(is_gone);
+    }
+
+    /// Adds an execution that has ended. `cut_next` cuts it into pieces as soon as later events cannot change it.
     pub(crate) fn ended(&mut self, ended: Ended<T>) {
         self.waiting.push_back(ended);
     }

@@ -2,7 +2,7 @@
 //! slept, and which callbacks ran on it.
 //!
 //! Memory is bounded: if there are many entries, those older than a window are dropped, and at most
-//! [`ENTRIES_MAX`] are kept. Where the recording has gaps, the state is [`State::Unknown`], never a guess.
+//! [`Room::max`] are kept. Where the recording has gaps, the state is [`State::Unknown`], never a guess.
 
 use crate::kind::Reason;
 use onbeat_synth::followed::Held;
@@ -10,14 +10,32 @@ use onbeat_trace::{Event, EventKind, UNSCHEDULED, UNTOLD};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 
-/// The maximum number of entries in the history of all threads together. An entry has at most 40
+/// The numbers of entries of all threads together that a history stores. An entry has at most 40
 /// bytes.
-const ENTRIES_MAX: usize = 1_000_000;
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    /// Up to this number, no entry is dropped because of its age.
+    few: usize,
+    /// The maximum number of entries.
+    max: usize,
+}
 
-/// The divisor of [`ENTRIES_MAX`] for the number of entries up to which no entry is dropped because
-/// of its age. Old entries may still be needed, because synthesis reports the end of some
-/// executions much later. An example is a service whose coroutine waits for another response.
-const FEW: usize = 8;
+impl Room {
+    /// The room for a recording. It stores many old entries, because synthesis reports the end of
+    /// some executions much later. An example is a service whose coroutine waits for another
+    /// response.
+    pub(crate) const OF_RECORDING: Room = Room {
+        few: 125_000,
+        max: 1_000_000,
+    };
+
+    /// The room for a running system. An idle system fills it within minutes. A busy system needs
+    /// 10 MB for it.
+    pub(crate) const OF_RUNNING: Room = Room {
+        few: 10_000,
+        max: 250_000,
+    };
+}
 
 /// Scheduler events may be missing within this time, in ns, before a report of lost events. The
 /// recorder reports losses four times a second.
@@ -350,7 +368,7 @@ pub(crate) struct History {
     at_once: FxHashSet<(u32, u32)>,
     lossy: VecDeque<(u64, u64)>,
     window_ns: u64,
-    entries_max: usize,
+    room: Room,
     kept_from: u64,
     next_drop: u64,
 }
@@ -367,14 +385,14 @@ fn is_found(kind: &EventKind) -> bool {
 }
 
 impl History {
-    pub(crate) fn new(window_ns: u64) -> History {
+    pub(crate) fn new(window_ns: u64, room: Room) -> History {
         History {
             threads: FxHashMap::default(),
             pools: FxHashMap::default(),
             at_once: FxHashSet::default(),
             lossy: VecDeque::new(),
             window_ns,
-            entries_max: ENTRIES_MAX,
+            room,
             kept_from: 0,
             next_drop: 0,
         }
@@ -382,12 +400,6 @@ impl History {
 
     pub(crate) fn window_ns(&self) -> u64 {
         self.window_ns
-    }
-
-    #[cfg(test)]
-    fn with_entries(mut self, max: usize) -> History {
-        self.entries_max = max;
-        self
     }
 
     fn thread(&mut self, event: &Event, time: u64) -> &mut Thread {
@@ -512,18 +524,26 @@ impl History {
         }
     }
 
+    pub(crate) fn forget_callbacks(&mut self, is_gone: impl Fn(u32) -> bool) {
+        self.at_once
+            .retain(|&(one, other)| !is_gone(one) && !is_gone(other));
+        for thread in self.threads.values_mut() {
+            thread.ran.retain(|part| !is_gone(part.what));
+        }
+    }
+
     fn entries(&self) -> usize {
         self.threads.values().map(Thread::entries).sum()
     }
 
     fn drop_old(&mut self, now: u64) {
         self.next_drop = now + self.window_ns / 8 + 1;
-        if self.entries() <= self.entries_max / FEW {
+        if self.entries() <= self.room.few {
             return;
         }
         let mut from = now.saturating_sub(self.window_ns);
         self.drop_before(from);
-        while self.entries() > self.entries_max {
+        while self.entries() > self.room.max {
             if now - from <= 1 {
                 break;
             }
@@ -707,7 +727,8 @@ mod tests {
     }
 
     fn history(trace: &str, window_ns: u64, entries: usize) -> History {
-        let mut history = History::new(window_ns).with_entries(entries);
+        let few = entries / 8;
+        let mut history = History::new(window_ns, Room { few, max: entries });
         let mut last = 0;
         for event in onbeat_trace::text::parse(trace).unwrap() {
             history.drop_until(last);

@@ -6,6 +6,7 @@ mod exposition;
 mod http;
 mod incident;
 mod journal;
+mod memory;
 mod metrics;
 mod options;
 mod otlp;

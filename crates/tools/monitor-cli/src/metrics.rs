@@ -161,6 +161,11 @@ pub fn families(figures: &Figures<'_>) -> Vec<Family> {
             view.forgotten_nodes,
         ),
         (
+            "onbeat_forgotten_callbacks",
+            "Callbacks of other nodes that were forgotten, because their endpoint or timer ended more than an hour ago.",
+            view.forgotten_callbacks,
+        ),
+        (
             "onbeat_processes_left_out",
             "Processes whose later events are left out, because they created too many names and callbacks.",
             view.left_out_processes,

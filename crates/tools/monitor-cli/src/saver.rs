@@ -2,6 +2,7 @@
 //! the recorder. The rate of saves is limited.
 
 use crate::incident::Incident;
+use crate::memory;
 use crate::save::{save, Known, Order, Saved};
 use crate::store::Store;
 use onbeat_terminal::{files, CliError};
@@ -195,7 +196,11 @@ fn unwritten(error: &CliError) -> String {
 impl Worker {
     fn run(&mut self, job: Job) -> Option<Done> {
         match job {
-            Job::Save(order) => self.save(&order),
+            Job::Save(order) => {
+                let done = self.save(&order);
+                memory::return_freed();
+                done
+            }
             Job::End(incident) => self.ended(&incident),
             Job::Text(path, text) => {
                 let write = |out: &mut (dyn std::io::Write + Send)| out.write_all(text.as_bytes());

@@ -6,6 +6,7 @@ use crate::exposition::{self, Style};
 use crate::http::{Latest, Texts};
 use crate::incident::{Change, Incident};
 use crate::journal::{Journal, Level};
+use crate::memory;
 use crate::metrics::{families, Family, Figures};
 use crate::otlp::Otlp;
 use crate::program::{Programs, Told};
@@ -33,6 +34,9 @@ const VIEW_NS: u64 = 5 * SECOND_NS;
 /// The time since the start after which the monitor reports requirements about names that the
 /// system does not have, in ns.
 const ABSENT_NS: u64 = 30 * SECOND_NS;
+
+/// The time from one return of freed memory to the system to the next.
+const RETURN_NS: u64 = 60 * SECOND_NS;
 
 const HOUR_NS: u64 = 3600 * SECOND_NS;
 
@@ -79,11 +83,12 @@ pub struct Session {
     /// The view from which the metrics are served, and the time at which it was made, in ns.
     served: Option<(u64, View)>,
     written_ns: Option<u64>,
+    returned_ns: Option<u64>,
     reported: BTreeSet<(String, String)>,
     measured: BTreeSet<(String, String)>,
-    /// The number of nodes that the latest line about forgotten nodes reported, and the time of
-    /// that line in ns.
-    forgotten: (u64, u64),
+    /// The numbers of all nodes and of all callbacks that were forgotten up to the latest line about
+    /// forgotten things, and the time of that line in ns.
+    forgotten: ([u64; 2], u64),
     /// If true, each line of the journal begins with the time since the first event.
     has_times: bool,
 }
@@ -99,9 +104,10 @@ impl Session {
             judged_ns: None,
             served: None,
             written_ns: None,
+            returned_ns: None,
             reported: BTreeSet::new(),
             measured: BTreeSet::new(),
-            forgotten: (0, 0),
+            forgotten: ([0; 2], 0),
             has_times,
         }
     }
@@ -169,6 +175,10 @@ impl Session {
                 if !self.has_times {
                     self.send_metrics();
                 }
+            }
+            if !self.has_times && is_due(self.returned_ns, RETURN_NS) {
+                self.returned_ns = Some(now);
+                memory::return_freed();
             }
         }
     }
@@ -418,7 +428,7 @@ impl Session {
     }
 
     /// Reports each process that is no longer watched because it has created too many names and
-    /// callbacks. Also reports the number of forgotten nodes, at most once an hour.
+    /// callbacks. Also reports the numbers of forgotten nodes and callbacks, at most once an hour.
     fn report_forgotten(&mut self) {
         for pid in self.watch.left_out_processes() {
             let text = format!(
@@ -426,12 +436,12 @@ impl Session {
             );
             self.say(Level::Warning, &text);
         }
-        let (now, all) = (self.watch.now_ns(), self.watch.forgotten_nodes());
+        let (now, all) = (self.watch.now_ns(), self.watch.forgotten());
         let (before, at) = self.forgotten;
-        if all > before && (before == 0 || now.saturating_sub(at) >= HOUR_NS) {
+        if all != before && (before == [0; 2] || now.saturating_sub(at) >= HOUR_NS) {
+            let [nodes, callbacks] = [all[0] - before[0], all[1] - before[1]];
             let text = format!(
-                "{} nodes are forgotten, because they ended more than an hour ago",
-                all - before
+                "{nodes} nodes, and {callbacks} callbacks of other nodes, are forgotten, because they ended more than an hour ago"
             );
             self.say(Level::Notice, &text);
             self.forgotten = (all, now);

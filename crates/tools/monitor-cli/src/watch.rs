@@ -77,8 +77,9 @@ impl Watch {
         }
     }
 
-    pub fn forgotten_nodes(&self) -> u64 {
-        self.live.forgotten_nodes()
+    /// Returns the number of all forgotten nodes, and of the callbacks that were forgotten without their nodes.
+    pub fn forgotten(&self) -> [u64; 2] {
+        [self.live.forgotten_nodes(), self.live.forgotten_callbacks()]
     }
 
     /// Returns the ids of the processes that have created too many names and callbacks since the

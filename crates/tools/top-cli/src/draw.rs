@@ -136,6 +136,8 @@ fn head(app: &App, buffer: &mut Buffer) {
         second = format!("{} names forgotten, not seen for 10 min", view.forgotten);
         if view.forgotten_nodes > 0 {
             second += &format!("; {} nodes, ended 1 h ago", view.forgotten_nodes);
+        } else if view.forgotten_callbacks > 0 {
+            second += &format!("; {} callbacks, ended 1 h ago", view.forgotten_callbacks);
         }
     }
     line(buffer, (area.x, area.y + 1), &second, dim());

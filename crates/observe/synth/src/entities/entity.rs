@@ -177,6 +177,11 @@ impl Entity {
         self.looks.node
     }
 
+    pub(super) fn vertices(&self) -> impl Iterator<Item = VertexId> + '_ {
+        let of_callers = self.callers.iter().map(|caller| caller.1);
+        self.vertex.into_iter().chain(of_callers)
+    }
+
     pub(crate) fn name(&self) -> Option<NameId> {
         self.looks.name
     }

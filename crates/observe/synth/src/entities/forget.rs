@@ -92,6 +92,19 @@ impl Entities {
         kept.map(|(i, entity)| (EntityId::new(i), entity))
     }
 
+    /// Marks the vertices of the entities that live, and calls `ended` with the vertices of entities that ended
+    /// lately and with the time of the end.
+    pub(crate) fn mark_living(&self, marks: &mut Marks, mut ended: impl FnMut(VertexId, u64)) {
+        for entity in self.list.iter().filter(|entity| entity.live) {
+            entity.vertices().for_each(|v| {
+                marks.add(v.index());
+            });
+        }
+        for &(time, e) in &self.ended.dead {
+            self.get(e).vertices().for_each(|v| ended(v, time));
+        }
+    }
+
     pub(crate) fn mark_nodes(&self, marks: &mut Marks) {
         for process in &self.processes.list {
             let clocks = process.clocks.values().filter_map(|clock| clock.node);
@@ -135,6 +148,10 @@ impl Entities {
         self.nodes.forget(ended, used)
     }
 
+    pub(crate) fn forget_qos(&mut self, names: &Marks) {
+        self.qos.retain(|key, _| names.has(key.2.index()));
+    }
+
     pub(crate) fn mark_names(&self, names: &mut Marks) {
         self.nodes.mark_names(names);
         let commands = self.processes.list.iter().filter_map(|p| p.command);
@@ -142,6 +159,11 @@ impl Entities {
         for name in commands.chain(of_qos) {
             names.add(name.index());
         }
+        self.mark_entity_names(names);
+    }
+
+    /// Marks the names of all entities that are kept: of those that live, and of those that ended lately.
+    pub(crate) fn mark_entity_names(&self, names: &mut Marks) {
         for (_, entity) in self.kept() {
             let of_service = entity.service_names();
             let of_service = of_service.map(|of| [of.request, of.response]);

@@ -17,12 +17,18 @@ impl Flow {
         self.drop_old_work(time);
     }
 
-    pub(crate) fn drop_old_lineages(&mut self, nodes: &Nodes, ended: &Marks, time: u64) {
+    /// Drops the lineages of data from before `time` that came through nodes in `ended`, or through `vertices`.
+    pub(crate) fn drop_old_lineages(
+        &mut self,
+        nodes: &Nodes,
+        (ended, vertices): (&Marks, &Marks),
+        time: u64,
+    ) {
         let graph = &self.graph;
         let Lineage { paths, steps, .. } = &mut self.lineage;
         let is_ended = |v: VertexId| {
             let node = graph.vertex(v).node();
-            ended.has(nodes.settled(node).index())
+            vertices.has(v.index()) || ended.has(nodes.settled(node).index())
         };
         let is_stale = |steps: &Steps, at: u64, lineages: &Lineages| {
             at < time && steps.lead_through(lineages, paths, is_ended)
@@ -70,6 +76,7 @@ impl Flow {
         if vertices.is_empty() {
             return Vec::new();
         }
+        self.leave_groups(vertices);
         self.graph.forget(vertices);
         self.lineage.ends.forget(vertices);
         self.lineage.steps.origins.forget(vertices);

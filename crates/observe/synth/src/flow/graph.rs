@@ -165,6 +165,8 @@ pub(crate) struct Vertex {
     pub(crate) symbol: Option<NameId>,
     pub(crate) links: LinkEnds,
     pub(crate) is_forgotten: bool,
+    /// The time in ns at which the endpoint or timer ended, or was first missed. `None` while one lives.
+    pub(super) ended_ns: Option<u64>,
 }
 
 impl Vertex {
@@ -300,6 +302,7 @@ impl Graph {
             symbol,
             links: LinkEnds::default(),
             is_forgotten: false,
+            ended_ns: None,
         };
         match self.free.pop() {
             Some(v) => {

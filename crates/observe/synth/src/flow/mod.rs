@@ -7,6 +7,7 @@ mod actions;
 mod callers;
 mod cuts;
 mod deferred;
+mod ended;
 mod ends;
 mod forget;
 mod graph;

@@ -131,6 +131,22 @@ impl Replays {
         }
     }
 
+    /// Uses the new indices of members. Replays with a member that has none are removed and begin again with the
+    /// next input. Returns for each replay whether it stays.
+    pub(super) fn renumber(&mut self, moved: &[Option<usize>]) -> Vec<bool> {
+        let new = |member: usize| moved.get(member).copied().flatten();
+        let all_stay = |r: &Replay| r.members.iter().all(|&m| new(m).is_some());
+        let stay: Vec<bool> = self.0.iter().map(all_stay).collect();
+        self.0.retain(all_stay);
+        for replay in &mut self.0 {
+            let of_steps = replay.steps.iter_mut().map(|step| &mut step.member);
+            for member in replay.members.iter_mut().chain(of_steps) {
+                *member = new(*member).unwrap_or(*member);
+            }
+        }
+        stay
+    }
+
     pub(super) fn has_calls(&self) -> bool {
         let joins = |r: &Replay| r.filter.is_some() && r.members.len() > 1;
         self.0.iter().any(joins)

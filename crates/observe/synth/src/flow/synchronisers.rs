@@ -430,6 +430,19 @@ impl Output {
         sets.min_by_key(width)
     }
 
+    /// Uses the new indices of members and removes what belongs to members without one. `replays_stay` shows
+    /// which replays stay.
+    fn renumber(&mut self, moved: &[Option<usize>], replays_stay: &[bool]) {
+        let mut stays = moved.iter().map(Option::is_some);
+        self.parts.retain(|_| stays.next().unwrap_or(true));
+        let mut stays = replays_stay.iter();
+        self.scores.retain(|_| *stays.next().unwrap_or(&true));
+        self.turn = match moved.get(self.turn.0) {
+            Some(Some(me)) => (*me, self.turn.1, self.turn.2),
+            _ => (usize::MAX, 0, 0),
+        };
+    }
+
     fn lineages_of(&self, message: Option<u64>) -> Option<Option<Lineages>> {
         let (last, lineages) = self.message.as_ref()?;
         (Some(*last) == message).then_some(*lineages)
@@ -649,6 +662,35 @@ impl Group {
             if is_stale(steps, time, lineages) {
                 steps.release_all(lineages);
             }
+        }
+    }
+
+    /// Removes the members and the outputs of callbacks and synchronisers for which `is_gone` returns true.
+    pub(super) fn remove(&mut self, steps: &mut Steps, is_gone: impl Fn(VertexId) -> bool) {
+        for mut output in self.outputs.extract_if(.., |o| is_gone(o.vertex)) {
+            if let Some((_, Some(mut lineages))) = output.message.take() {
+                steps.release_all(&mut lineages);
+            }
+        }
+        // For each member, its new index.
+        let mut moved = Vec::new();
+        let mut kept = 0;
+        for member in &self.members {
+            let stays = !is_gone(member.vertex);
+            moved.push(stays.then_some(kept));
+            kept += usize::from(stays);
+        }
+        if kept == self.members.len() {
+            return;
+        }
+        for mut member in self.members.extract_if(.., |m| is_gone(m.vertex)) {
+            for entry in &mut member.inputs {
+                steps.release_all(&mut entry.lineages);
+            }
+        }
+        let replays_stay = self.replays.renumber(&moved);
+        for output in &mut self.outputs {
+            output.renumber(&moved, &replays_stay);
         }
     }
 }

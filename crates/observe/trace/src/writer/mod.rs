@@ -269,7 +269,7 @@ impl Writer {
         self.written.bytes += segment::HEADER_LEN as u64;
         self.next_segment = number + 1;
         if let Some(retained) = &mut self.retained {
-            retained.live.push_back((number, Vec::new()));
+            retained.begin(number);
         }
         self.delete_oldest()
     }
@@ -280,16 +280,14 @@ impl Writer {
             return Ok(());
         };
         let mut result = Ok(());
-        while retained.live.len() > max.max(1) {
-            let Some((number, events)) = retained.live.pop_front() else {
+        while retained.segments() > max.max(1) {
+            let Some(number) = retained.take_over_oldest() else {
                 break;
             };
-            retained.take_over(events);
             // First save the events that must stay, under a name that replaces the old file
             // atomically. Its header says which segments it replaces, so a crash here neither loses
             // nor duplicates events.
-            retained.past.sort_by_key(|e| e.time_ns);
-            result = self.save_init(&retained.past, number + 1).and_then(|()| {
+            result = self.save_init(retained.past(), number + 1).and_then(|()| {
                 let name = segment::name(number);
                 match self.directory.remove(&name) {
                     Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -299,9 +297,8 @@ impl Writer {
                 }
             });
             if result.is_err() {
-                // The deletion is tried again later. The events of this segment are already taken
-                // over.
-                retained.live.push_front((number, Vec::new()));
+                // The deletion is tried again later.
+                retained.put_back(number);
                 break;
             }
         }

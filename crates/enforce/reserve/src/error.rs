@@ -157,7 +157,7 @@ impl fmt::Display for Warning {
         match self {
             Warning::RealTimeLimit { cpu, share, limit } => write!(
                 f,
-                "slots take up to {:.1} % of CPU {cpu}, but the kernel allows real-time threads only {:.1} % (sched_rt_runtime_us). Raise that limit, or shorten the slots: beyond it, other threads run",
+                "slots take up to {:.1} % of CPU {cpu}, but the kernel allows real-time threads only {:.1} % (sched_rt_runtime_us). Beyond this limit, the kernel lets other threads run. Raise the limit, or shorten the slots",
                 share * 100.0,
                 limit * 100.0
             ),

@@ -361,7 +361,7 @@ impl Rates {
             ],
             _ => [
                 format!("port '{name}' was given {given}, and has measured no lower rate:"),
-                "  while links wait for the port, it notices a rate that is an eighth lower."
+                "  while links wait for it, the port notices a rate that is an eighth lower."
                     .into(),
             ],
         }
@@ -390,7 +390,7 @@ fn assumptions(port: &Port, cpu: &Cpu, rates: Option<&Rates>) -> Vec<String> {
             time(cpu.wake_ns)
         ),
         format!(
-            "steps exceed this time by at most {} in total until a message is taken (--stall)",
+            "steps exceed the time of --wake by at most {} in total until a message is taken (--stall)",
             time(cpu.stall_ns)
         ),
         "no packet is lost, and TCP has left slow start; otherwise a message can exceed its bound"

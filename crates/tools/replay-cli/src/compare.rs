@@ -81,7 +81,7 @@ pub fn prepare(args: &Args) -> Result<Option<Prepared>, CliError> {
     }
     if super::place::source_of(&args.sources).is_some() {
         return Err(CliError::Usage(
-            "--compare needs the recording on this host, and it comes over a link. Use --observed there, and compare later (onbeat compare)".into(),
+            "--compare needs the recording on this host, but the recording comes over a link. Record the outputs here with `ros2 bag record`, and compare them later with `onbeat compare --align`".into(),
         ));
     }
     if args.rate() != Some(1.0) && !live.judge.max_shift.is_empty() {

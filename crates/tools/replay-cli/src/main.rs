@@ -219,7 +219,7 @@ fn outputs(args: &Args, streams: &[Stream], targets: &[Target]) -> Result<Output
     }
     if args.answer().is_some() && !targets.contains(&Target::Ros) {
         return Err(failed(
-            "--answer works only with ROS 2, and no stream goes there. Leave it out",
+            "--answer works only with ROS 2, but no stream is played to ROS 2. Leave --answer out",
         ));
     }
     let wait = args.wait;

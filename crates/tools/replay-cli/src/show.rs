@@ -189,7 +189,7 @@ fn notes(played: &Played) -> Vec<String> {
     );
     some(
         items.skipped,
-        "skipped: the user continued at another place",
+        "skipped: the user continued at another time of the recording",
     );
     let skipped = |f: &RequestFigures| f.without_server + f.without_contents + f.damaged;
     let skipped: u64 = played.requests.iter().map(skipped).sum();

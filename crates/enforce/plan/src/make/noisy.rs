@@ -163,7 +163,10 @@ fn with_remedy(
                 _ => need,
             };
             let tenth = need.0.div_ceil(10_000_000).saturating_mul(10_000_000);
-            format!(" A period of {} fits without the slowest 1 %.", Ms(tenth))
+            format!(
+                " Without the slowest 1 % of the executions, the chain fits into a period of {}.",
+                Ms(tenth)
+            )
         }
     };
     if !scope.has_real_time_priority() {

@@ -93,7 +93,7 @@ impl State {
             let moved = if_alive(thread, |thread| match place::is_home(thread) {
                 true => thread.move_back(),
                 false => Err(io::Error::other(
-                    "its previous cgroup is outside of all cgroup hierarchies",
+                    "the thread's previous cgroup is outside of all cgroup hierarchies",
                 )),
             });
             match scheduled.and(moved) {

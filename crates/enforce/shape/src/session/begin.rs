@@ -104,7 +104,7 @@ fn sharing_note(sharing: &[Unplanned]) -> Option<String> {
         n => (format!("{n} callbacks outside of the plan"), "share"),
     };
     Some(format!(
-        "{count} {verb} its threads and will run only in their slots: {}{more}.",
+        "{count} {verb} the plan's threads and will run only in the slots of these threads: {}{more}.",
         named.join(", ")
     ))
 }

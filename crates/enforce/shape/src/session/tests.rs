@@ -705,7 +705,7 @@ fn callbacks_that_share_a_gated_thread_are_named_before_shaping_begins() {
     let notes = new_notes(&mut harness);
     assert_eq!(
         notes[0],
-        format!("1 callback outside of the plan shares its threads and will run only in their slots: {OTHER} (thread {TALKER}, 6 runs).")
+        format!("1 callback outside of the plan shares the plan's threads and will run only in the slots of these threads: {OTHER} (thread {TALKER}, 6 runs).")
     );
     // If all slots are always open, no callback has to wait.
     let mut open = plan.clone();

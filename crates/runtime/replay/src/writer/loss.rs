@@ -44,9 +44,11 @@ const ROS: &str = "ROS 2 messages left out, because the format cannot store them
 const CAN: &str = "CAN frames left out, because the format can store only messages of ROS 2";
 const PACKETS: &str = "packets left out, because the format cannot store their kind";
 const EARLY: &str = "items left out, because their time is before 1970";
-const UNKNOWN: &str = "CAN frames left out, because they have neither of Linux's layouts";
+const UNKNOWN: &str =
+    "CAN frames left out, because their bytes are not a CAN or CAN FD frame of Linux";
 const IDENTIFIER: &str = "CAN frames left out, because their identifier has more bits than allowed";
-const FD_REMOTE: &str = "CAN FD frames left out, because CAN FD has no remote frames";
+const FD_REMOTE: &str =
+    "remote frames left out that are marked as CAN FD, because CAN FD has no remote frames";
 const LONG: &str = "packets left out, because they have more than 65535 bytes";
 const TIMES: &str = "times rounded down to microseconds";
 const ERRORS: &str = "error frames written without their class and data";

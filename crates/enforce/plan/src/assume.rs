@@ -58,8 +58,8 @@ pub(crate) fn sentences(
 /// The thesis (end of chapter 4) discards the *execution* that overshoots. The application of the
 /// thesis can do so because it cooperates with its scheduler.
 const CANNOT_END: &str = "With `drop` a late output is discarded, but its execution runs on to its end. A callback \
-    of rclcpp, rclpy or another executor cannot be ended from outside. Only an application that knows its scheduler can \
-    end it.";
+    of rclcpp, rclpy or another executor cannot be ended from outside. Only an application that knows its scheduler \
+    can end an execution early.";
 
 fn measured(scope: &Scope<'_>, promises: &Promises) -> Vec<String> {
     let executions = scope.latency.count();
@@ -202,7 +202,7 @@ fn held_back(scope: &Scope<'_>, request: &Request, output_ns: u64) -> [String; 2
              shaper publishes on the topics' own names."
         }
         Hold::PublisherThread => {
-            "The middleware publishes asynchronously, from a thread that differs by name from its other \
+            "The middleware publishes asynchronously, from a thread whose name differs from the names of its other \
              threads."
         }
     };

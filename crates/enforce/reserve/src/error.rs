@@ -68,7 +68,7 @@ pub enum AssignError {
     Own(u32),
     #[error("thread {tid} is already {place}. Release it first.")]
     Already { tid: u32, place: String },
-    #[error("thread {tid} belongs to another reservation ({holder}). End that one first.")]
+    #[error("thread {tid} belongs to another reservation ({holder}). End that reservation first.")]
     Taken { tid: u32, holder: String },
     #[error("thread {tid} was not changed, because its present scheduling and CPUs cannot be read and restored later: {source}")]
     Read { tid: u32, source: io::Error },
@@ -88,7 +88,7 @@ pub enum AssignError {
     Member { tid: u32, source: io::Error },
     #[error("thread {tid} cannot be put behind the gate of its server, which stops it between slots: {source}")]
     Gate { tid: u32, source: GateError },
-    #[error("thread {tid} cannot leave the gate that it inherited from the thread that started it: {source}. It runs only while that gate is open.")]
+    #[error("thread {tid} cannot leave the gate that it inherited from the thread that started it: {source}. The thread runs only while that gate is open.")]
     Free { tid: u32, source: io::Error },
     /// Placing or assigning the thread could not be recorded in the ledger, so the reservation did
     /// not do it.
@@ -116,7 +116,7 @@ pub enum SwapError {
 #[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum ReleaseError {
-    #[error("cannot release thread {0}, because this reservation did not assign or place it. Release it where it was assigned.")]
+    #[error("cannot release thread {0}, because this reservation did not assign or place it. Release it in the reservation that assigned it.")]
     NotAssigned(u32),
     /// The kernel refused to restore the thread's state. onbeat tries again when the reservation
     /// stops.

@@ -99,7 +99,7 @@ impl OnbeatCode {
             OnbeatCode::Protocol => c"the peer breaks the protocol",
             OnbeatCode::Refused => c"one end has refused the other",
             OnbeatCode::NoPeer => c"no peer came before the deadline",
-            OnbeatCode::System => c"the kernel has refused a call",
+            OnbeatCode::System => c"the kernel has refused a system call",
             OnbeatCode::NotThere => c"no channel has this name",
             OnbeatCode::Mismatch => c"the channel with this name has other options",
             OnbeatCode::InUse => c"all places of the channel for a producer or consumers are taken",

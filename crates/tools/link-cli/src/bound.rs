@@ -373,7 +373,7 @@ fn assumptions(port: &Port, cpu: &Cpu, rates: Option<&Rates>) -> Vec<String> {
     let rate = match rates {
         None => "the wire has the given rate; a running port can measure it (--port)".into(),
         Some(rates) if rates.measured.is_some() => String::from(
-            "the wire keeps its measured rate; a drop makes chunks too large until the port measures it",
+            "the wire keeps its measured rate; after a drop, chunks are too large until the port measures it",
         ),
         Some(_) => "the wire has the rate that the port was given".into(),
     };
@@ -382,7 +382,7 @@ fn assumptions(port: &Port, cpu: &Cpu, rates: Option<&Rates>) -> Vec<String> {
         "the sender's port is the bottleneck, and nothing else sends through it".into(),
         "each channel is a TCP link; links of a host share a port with this chunk (Tcp::on_port)"
             .into(),
-        "answers to traffic in the other direction (40 bytes each) are few; they are left out"
+        "answers (40 bytes each) to traffic in the other direction are few, and the bounds leave them out"
             .into(),
         "no channel sends more messages, or larger ones, than stated here".into(),
         format!(

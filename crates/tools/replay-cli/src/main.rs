@@ -299,7 +299,7 @@ fn watch(session: &Session, orders: &Orders) {
     let mut line = LiveLine::new();
     let mut keys = Keys::of_terminal();
     if keys.is_some() && control.state().paused {
-        line.print("Paused: space continues, s plays one item, arrows seek, q ends.");
+        line.print("Paused: space continues, s plays one item, arrows seek, q ends the replay.");
     }
     let (started, mut shown) = (Instant::now(), Instant::now());
     let mut warned = false;

@@ -16,8 +16,8 @@ pub(super) fn sentences(
 ) -> Vec<String> {
     if !scope.executors.threads_are_known() {
         return vec![
-            "The model does not say which callbacks share threads, as models of older versions do not. The plan assumes \
-             that only the callbacks of one node share threads."
+            "The model does not say which callbacks share threads, for example because an older version of onbeat \
+             made it. The plan assumes that only the callbacks of one node share threads."
                 .into(),
         ];
     }
@@ -50,8 +50,8 @@ fn beside(scope: &Scope<'_>, request: &Request) -> Vec<String> {
     let cpus = scope.cpus();
     let here = scope.beside.others.iter().filter(|o| cpus.contains(&o.cpu));
     let mut lines = vec![format!(
-        "{plans} beside this one: {} in servers of other plans run before the chain on its CPUs, each as often as when \
-         it was measured, at any phase.",
+        "{plans} beside this one: {} in servers of other plans run before the chain on its CPUs, each as often as \
+         when it was measured, at any phase of the chain's cycle.",
         count(here.count(), "callback"),
     )];
     let common = scope.parts.iter().filter(|p| scope.is_beside(p.callback));
@@ -119,8 +119,8 @@ fn unplanned(scope: &Scope<'_>, request: &Request, plan: &Plan, server: &Server)
             let others = scope.others.iter();
             let here = others.filter(|o| server.callbacks.contains(&o.callback.id));
             format!(
-                ": they run in its slots only, which keep {} of each cycle for them. A callback that comes several times \
-                 in a cycle may lose messages or a timer's calls.",
+                ": they run only in the slots of this server, which keep {} of each cycle for them. A callback that \
+                 comes several times in a cycle may lose messages or a timer's calls.",
                 Ms(room_ns(here, scope.cycle_ns))
             )
         }

@@ -154,7 +154,7 @@ fn with_remedy(
     };
     remedy += &match too_many {
         Some(count) if (count as f64) < all as f64 * MAX_UNASKED_MISS_RATE => {
-            " Record longer: a larger sample lets onbeat leave out more.".to_string()
+            " Record longer: a larger sample lets onbeat leave out more executions.".to_string()
         }
         _ => {
             let usual = without(model, request, (all as f64 * FEW) as u64);

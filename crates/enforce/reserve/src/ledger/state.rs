@@ -141,7 +141,7 @@ fn note_offline(thread: &Thread, online: &[u16], report: &mut Restored) {
         .collect();
     if !offline.is_empty() && !online.is_empty() {
         report.remark(format!(
-            "thread {} could use CPUs {offline:?} before, but they are offline now. It may use its other CPUs",
+            "thread {} could use CPUs {offline:?} before, but they are offline now. The thread may use its other CPUs",
             thread.tid
         ));
     }

@@ -8,7 +8,7 @@ use crate::stages::{ShaperView, Shaping, Stage};
 use crate::threads::{guarded, is_gated, Awake, Placement};
 use onbeat_reserve::GateKind;
 
-const WAITS_UNKNOWN: &str = "This kernel does not show which threads wait for work (Linux 5.15 and later do). Between their slots, threads are not frozen but run at a normal priority. With --gate hard, they are frozen wherever they are.";
+const WAITS_UNKNOWN: &str = "This kernel does not show which threads wait for work (Linux 5.15 and later do). Between their slots, threads are not frozen but run at a normal priority. With --gate hard, onbeat freezes threads at any point of their code.";
 
 const MAX_NAMED: usize = 8;
 

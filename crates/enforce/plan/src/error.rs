@@ -51,7 +51,7 @@ pub enum PlanError {
     )]
     HeldTwice { topic: String },
     #[error(
-        "the chains contradict each other in the order of their callbacks. Plan them one by one."
+        "the chains contradict each other in the order of their callbacks. Plan the chains one by one."
     )]
     NoOrder,
     #[error(

@@ -93,7 +93,7 @@ impl OnbeatCode {
             OnbeatCode::Argument => c"an argument has a value that is not allowed",
             OnbeatCode::TooLarge => c"the message or value is larger than both ends agreed on",
             OnbeatCode::TooSmall => c"the buffer is smaller than the largest message",
-            OnbeatCode::NoCredit => c"no credit: the other side has not consumed enough",
+            OnbeatCode::NoCredit => c"no credit: the other side has not consumed enough items",
             OnbeatCode::Closed => c"the other side has closed the link or channel",
             OnbeatCode::Gone => c"the other side has died or cannot be reached",
             OnbeatCode::Protocol => c"the peer breaks the protocol",

@@ -102,7 +102,9 @@ impl OnbeatCode {
             OnbeatCode::System => c"the kernel has refused a system call",
             OnbeatCode::NotThere => c"no channel has this name",
             OnbeatCode::Mismatch => c"the channel with this name has other options",
-            OnbeatCode::InUse => c"all places of the channel for a producer or consumers are taken",
+            OnbeatCode::InUse => {
+                c"the channel already has a producer, or its largest number of consumers"
+            }
             OnbeatCode::Busy => c"the handle is in use",
             OnbeatCode::Key => c"the key file cannot be used",
             OnbeatCode::Panic => c"onbeat has a defect. Close the handle.",

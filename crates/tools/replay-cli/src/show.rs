@@ -56,7 +56,7 @@ pub fn table(out: &mut dyn Write, played: &Played) -> Result<(), CliError> {
         .names("to", 2)
         .column("played", Align::Right)
         .column("bytes", Align::Right)
-        .column("cycle", Align::Right)
+        .column("interval", Align::Right)
         .column("late p50", Align::Right)
         .column("p99", Align::Right)
         .column("p99.9", Align::Right)

@@ -54,7 +54,7 @@ const TIMES: &str = "times rounded down to microseconds";
 const ERRORS: &str = "error frames written without their class and data";
 const SENT_ERRORS: &str = "error frames written without their direction";
 const FLAGS: &str = "CAN FD frames written without flags other than BRS and ESI";
-const REMOTE_LENGTH: &str = "remote frames written without their length code above 8";
+const REMOTE_LENGTH: &str = "remote frames whose length code above 8 was not written";
 
 impl Check<'_> {
     pub fn new(target: Target, kind: &Kind, time_ns: i64) -> Check<'_> {

@@ -341,7 +341,9 @@ impl Records {
                 }
                 input
                     .damage
-                    .add_many("records in damaged data", lost, || group.shown());
+                    .add_many("records in damaged data, not replayed", lost, || {
+                        group.shown()
+                    });
                 return Ok(Step::Nothing);
             }
             Found::Lost(_) | Found::End => return Ok(Step::End),

@@ -374,7 +374,7 @@ fn assumptions(port: &Port, cpu: &Cpu, rates: Option<&Rates>) -> Vec<String> {
     let rate = match rates {
         None => "the wire has the given rate; a running port can measure it (--port)".into(),
         Some(rates) if rates.measured.is_some() => String::from(
-            "the wire keeps its measured rate; after a drop, chunks are too large until the port measures it",
+            "the wire keeps its measured rate; after a drop, chunks are too large until it is measured",
         ),
         Some(_) => "the wire has the rate that the port was given".into(),
     };
@@ -383,7 +383,7 @@ fn assumptions(port: &Port, cpu: &Cpu, rates: Option<&Rates>) -> Vec<String> {
         "the sender's port is the bottleneck, and nothing else sends through it".into(),
         "each channel is a TCP link; links of a host share a port with this chunk (Tcp::on_port)"
             .into(),
-        "answers (40 bytes each) to traffic in the other direction are few, and the bounds leave them out"
+        "answers (40 bytes each) to traffic in the other direction are few; no bound contains them"
             .into(),
         "no channel sends more messages, or larger ones, than stated here".into(),
         format!(
@@ -391,7 +391,7 @@ fn assumptions(port: &Port, cpu: &Cpu, rates: Option<&Rates>) -> Vec<String> {
             time(cpu.wake_ns)
         ),
         format!(
-            "steps exceed the time of --wake by at most {} in total until a message is taken (--stall)",
+            "steps exceed --wake by at most {} in total until a message is taken (--stall)",
             time(cpu.stall_ns)
         ),
         "no packet is lost, and TCP has left slow start; otherwise a message can exceed its bound"

@@ -121,7 +121,7 @@ struct Told<'a> {
 pub fn send(args: &Args, to: &str) -> Result<ExitStatus, CliError> {
     if args.to.len() > 1 || args.says_how() {
         return Err(CliError::Usage(
-            "--to link: the receiving side decides where and when items go, and has the buffer. Give all options about that on the receiving side".into(),
+            "--to link: the receiving side decides where and when items go, and has the buffer. Give the options for playing and for the buffer on the receiving side".into(),
         ));
     }
     let (addresses, key) = (resolve(to)?, key(args)?);

@@ -47,8 +47,8 @@ pub(crate) fn sentences(
     }
     if plan.servers.iter().any(|s| s.cpu == plan.middleware.cpu) {
         lines.push(format!(
-            "The middleware's threads share CPU {} with servers, because the model shows no other CPU, and \
-             run only briefly. Name another CPU with --middleware-cpu.",
+            "The model shows no other CPU, so the middleware's threads share CPU {} with servers. The plan assumes \
+             that these threads run only briefly. Name another CPU with --middleware-cpu.",
             plan.middleware.cpu
         ));
     }
@@ -58,8 +58,8 @@ pub(crate) fn sentences(
 /// The thesis (end of chapter 4) discards the *execution* that overshoots. The application of the
 /// thesis can do so because it cooperates with its scheduler.
 const CANNOT_END: &str = "With `drop` a late output is discarded, but its execution runs on to its end. A callback \
-    of rclcpp, rclpy or another executor cannot be ended from outside. Only an application that knows its scheduler can \
-    end it.";
+    of rclcpp, rclpy or another executor cannot be ended from outside. Only an application that knows its scheduler \
+    can end an execution early.";
 
 fn measured(scope: &Scope<'_>, promises: &Promises) -> Vec<String> {
     let executions = scope.latency.count();
@@ -72,14 +72,14 @@ fn measured(scope: &Scope<'_>, promises: &Promises) -> Vec<String> {
     );
     let mut lines = vec![match (promises.miss, &promises.left_out) {
         (Some(miss), Some(_)) => format!(
-            "Later executions are like the {} in {runs}, under the load of that time. They count as {} independent \
-             ones, as far as these runs can show.",
+            "Later executions are like the {} measured ones in {runs}, under the load of that time. The measured \
+             executions count as {} independent ones, as far as these runs can show.",
             miss.executions, miss.independent
         ),
         (Some(miss), None) => format!(
-            "Later executions are like the {executions} in {runs}, where each run is a start of the application. They count \
-             as {} independent ones. In m later executions, the longest measured one is exceeded with probability \
-             m/({} + m).",
+            "Later executions are like the {executions} measured ones in {runs}, where each run is a start of the \
+             application. The measured executions count as {} independent ones. In m later executions, the longest \
+             measured one is exceeded with probability m/({} + m).",
             miss.independent, miss.independent
         ),
         (None, _) => format!(
@@ -104,7 +104,10 @@ fn measured(scope: &Scope<'_>, promises: &Promises) -> Vec<String> {
         );
     }
     if scope.chains.iter().any(|c| c.assumed) {
-        lines.push("The chain contains a link that was stated with --link, not seen.".into());
+        lines.push(
+            "The chain contains a link that was stated with --link. No recording shows this link."
+                .into(),
+        );
     }
     lines
 }
@@ -171,7 +174,7 @@ fn redacted(scope: &Scope<'_>) -> Option<String> {
     (!names.is_empty()).then(|| {
         format!(
             "The model is redacted: {} stands for hidden callbacks, which used {:.1} % of a CPU. The plan's CPU \
-             shares and its servers leave these callbacks out. Its bands are those of the whole chain. To \
+             shares and its servers leave these callbacks out. The plan's bands are those of the whole chain. To \
              enforce a plan, make it from the whole model.",
             names.join(", "),
             load * 100.0
@@ -199,7 +202,7 @@ fn held_back(scope: &Scope<'_>, request: &Request, output_ns: u64) -> [String; 2
              shaper publishes on the topics' own names."
         }
         Hold::PublisherThread => {
-            "The middleware publishes asynchronously, from a thread that differs by name from its other \
+            "The middleware publishes asynchronously, from a thread whose name differs from the names of its other \
              threads."
         }
     };

@@ -313,7 +313,9 @@ fn promises(plan: &Plan) -> Result<(), PlanFault> {
     }
     for (&cpu, &share) in &plan.promises.utilisation {
         if share.is_nan() || share < 0.0 {
-            return wrong(format!("the share {share} of CPU {cpu} is not 0 or more"));
+            return wrong(format!(
+                "the share {share} of CPU {cpu} is negative or not a number"
+            ));
         }
         // A rounding error does not count as overload.
         if share > 1.0 + 1e-9 {

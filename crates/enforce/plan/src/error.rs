@@ -51,7 +51,7 @@ pub enum PlanError {
     )]
     HeldTwice { topic: String },
     #[error(
-        "the chains contradict each other in the order of their callbacks. Plan them one by one."
+        "the chains contradict each other in the order of their callbacks. Plan the chains one by one."
     )]
     NoOrder,
     #[error(
@@ -115,7 +115,7 @@ pub enum PlanError {
         origin: String,
         period: Ms,
     },
-    #[error("the chain does not fit into its period: {what} need {need}, and the cycle leaves {have}. Its slowest execution took {slowest}; 99 % took at most {usual}. {remedy}")]
+    #[error("the chain does not fit into its period: {what} need {need}, and the cycle leaves {have}. The chain's slowest execution took {slowest}; 99 % of its executions took at most {usual}. {remedy}")]
     TooLong {
         what: String,
         need: Ms,
@@ -124,7 +124,7 @@ pub enum PlanError {
         usual: Ms,
         remedy: String,
     },
-    #[error("CPU {cpu} would be busy for {:.1} % of the time in the worst case ({parts}). Bind some of these to another CPU with --cpu.", share * 100.0)]
+    #[error("CPU {cpu} would be busy for {:.1} % of the time in the worst case ({parts}). Bind some of these callbacks to another CPU with --cpu.", share * 100.0)]
     Utilisation { cpu: u16, share: f64, parts: String },
     #[error("chain '{}' publishes nothing at its end, so it has no output to hold back. Use --strategy fifo, server-per-callback or server-per-chain.", name(chain))]
     NoOutput { chain: String },
@@ -144,7 +144,7 @@ pub enum PlanError {
     ThrottleSeveral { topic: String, nodes: Vec<String> },
     #[error("the chain passes '{}', a thread of the application's own, which a plan cannot control. Let the chain begin after it, in a model made with 'onbeat model --input {}'.", name(callback), name(topic))]
     OwnThread { callback: String, topic: String },
-    #[error("--miss says how many executions may miss the last latency band, and this strategy has no bands. Use it with --strategy bands.")]
+    #[error("--miss says how many executions may miss the last latency band, but this strategy has no bands. Use --miss with --strategy bands.")]
     MissStrategy,
     #[error(transparent)]
     Profile(#[from] ProfileError),

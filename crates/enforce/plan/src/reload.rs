@@ -52,7 +52,7 @@ impl fmt::Display for Difference {
                 "the cycles of the new plan begin with another callback, {}",
                 name(new)
             ),
-            Difference::Chains => write!(f, "the new plan has other chains"),
+            Difference::Chains => write!(f, "the new plan has other chains than the running plan"),
             Difference::Server(server) => {
                 write!(
                     f,
@@ -65,21 +65,21 @@ impl fmt::Display for Difference {
             }
             Difference::Outputs => write!(
                 f,
-                "the new plan holds back other outputs, or holds them back in another way"
+                "the new plan holds back other outputs than the running plan, or holds them back in another way"
             ),
             Difference::Inputs => write!(
                 f,
-                "the new plan throttles other inputs, or throttles them in another way"
+                "the new plan throttles other inputs than the running plan, or throttles them in another way"
             ),
             Difference::Callbacks => write!(
                 f,
-                "the new plan waits for other callbacks before shaping begins"
+                "before shaping begins, the new plan waits for other callbacks than the running plan"
             ),
             Difference::Middleware => write!(
                 f,
-                "the new plan gives the middleware's threads another CPU or priority"
+                "the new plan gives the middleware's threads another CPU or priority than the running plan"
             ),
-            Difference::Overshoot => write!(f, "the new plan has another policy for late outputs"),
+            Difference::Overshoot => write!(f, "the new plan has another policy for late outputs than the running plan"),
         }
     }
 }

@@ -299,7 +299,7 @@ fn all_threads_of_a_pool_are_in_one_server_and_the_wait_for_them_is_bounded() {
     // `fifo` makes a plan for measuring, without a promise about that wait.
     let fifo = plan(&busy, &hot_path(Strategy::Fifo)).unwrap();
     assert_eq!(fifo.promises.worst_ms, Ms(ms(20.0)));
-    assumption(&fifo, "has no bound below a cycle");
+    assumption(&fifo, "has no bound that is shorter than a cycle");
 }
 
 #[test]
@@ -340,7 +340,7 @@ fn an_executor_gets_the_slots_of_all_its_callbacks_and_time_for_callbacks_outsid
             false => assert!(length > 6.0, "{id} {length}"),
         }
     }
-    let text = assumption(&made, "they run in its slots only");
+    let text = assumption(&made, "they run only in the slots of this server");
     assert!(
         text.contains("may lose messages or a timer's calls"),
         "{text}"

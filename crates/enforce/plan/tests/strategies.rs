@@ -647,7 +647,7 @@ fn a_chain_with_rare_slow_executions_is_refused_with_a_miss_rate_as_the_way_out(
         &[
             "the chain does not fit into its period",
             "need 332 ms, and the cycle leaves 100 ms",
-            "Its slowest execution took 330 ms; 99 % took at most 49.",
+            "The chain's slowest execution took 330 ms; 99 % of its executions took at most 49.",
             "--miss 1%",
         ],
     );

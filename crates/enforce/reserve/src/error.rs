@@ -68,7 +68,7 @@ pub enum AssignError {
     Own(u32),
     #[error("thread {tid} is already {place}. Release it first.")]
     Already { tid: u32, place: String },
-    #[error("thread {tid} belongs to another reservation ({holder}). End that one first.")]
+    #[error("thread {tid} belongs to another reservation ({holder}). End that reservation first.")]
     Taken { tid: u32, holder: String },
     #[error("thread {tid} was not changed, because its present scheduling and CPUs cannot be read and restored later: {source}")]
     Read { tid: u32, source: io::Error },
@@ -88,7 +88,7 @@ pub enum AssignError {
     Member { tid: u32, source: io::Error },
     #[error("thread {tid} cannot be put behind the gate of its server, which stops it between slots: {source}")]
     Gate { tid: u32, source: GateError },
-    #[error("thread {tid} cannot leave the gate that it inherited from the thread that started it: {source}. It runs only while that gate is open.")]
+    #[error("thread {tid} cannot leave the gate that it inherited from the thread that started it: {source}. The thread runs only while that gate is open.")]
     Free { tid: u32, source: io::Error },
     /// Placing or assigning the thread could not be recorded in the ledger, so the reservation did
     /// not do it.
@@ -116,7 +116,7 @@ pub enum SwapError {
 #[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum ReleaseError {
-    #[error("cannot release thread {0}, because this reservation did not assign or place it. Release it where it was assigned.")]
+    #[error("cannot release thread {0}, because this reservation did not assign or place it. Release it in the reservation that assigned it.")]
     NotAssigned(u32),
     /// The kernel refused to restore the thread's state. onbeat tries again when the reservation
     /// stops.
@@ -157,7 +157,7 @@ impl fmt::Display for Warning {
         match self {
             Warning::RealTimeLimit { cpu, share, limit } => write!(
                 f,
-                "slots take up to {:.1} % of CPU {cpu}, but the kernel allows real-time threads only {:.1} % (sched_rt_runtime_us). Raise that limit, or shorten the slots: beyond it, other threads run",
+                "slots take up to {:.1} % of CPU {cpu}, but the kernel allows real-time threads only {:.1} % (sched_rt_runtime_us). Beyond this limit, the kernel lets other threads run. Raise the limit, or shorten the slots",
                 share * 100.0,
                 limit * 100.0
             ),
@@ -167,7 +167,7 @@ impl fmt::Display for Warning {
             ),
             Warning::DispatcherAmongServers { cpu } => write!(
                 f,
-                "the dispatcher shares CPU {cpu} with servers and takes about 0.1 ms from them at each begin or end of a slot. Put it on a CPU of its own"
+                "the dispatcher shares CPU {cpu} with servers and takes about 0.1 ms from the servers each time a slot begins or ends. Put it on a CPU of its own"
             ),
             Warning::NormalFirst => write!(
                 f,

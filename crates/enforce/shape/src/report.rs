@@ -79,7 +79,7 @@ impl EarlierPlan {
             .filter(|f| f.kept == Some(false));
         let broken: Vec<&str> = broken.map(|f| f.name.as_str()).collect();
         let promises = match (self.executions, broken.is_empty()) {
-            (0, _) => "nothing was measured that its promises could be compared with".into(),
+            (0, _) => "its promises cannot be judged, because nothing was measured".into(),
             (_, true) => "its promises were kept".into(),
             (_, false) => format!("its promises were NOT kept ({})", broken.join(", ")),
         };

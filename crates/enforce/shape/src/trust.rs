@@ -105,7 +105,7 @@ impl Trust {
         if self.left_alone.len() < NAMED_MAX && self.left_alone.insert(user) {
             // With `risk: ` before it, and the longest id, the sentence fits a line of 100 columns.
             notes.add(format!(
-                "Processes of user {user} are ignored. If the application has any, add --user {user}."
+                "Processes of user {user} are ignored. If some of them belong to the application, add --user {user}."
             ));
         }
     }

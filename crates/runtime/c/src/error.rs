@@ -91,23 +91,27 @@ impl OnbeatCode {
             OnbeatCode::Nothing => c"nothing came before the deadline",
             OnbeatCode::NullPointer => c"a pointer is null but must not be",
             OnbeatCode::Argument => c"an argument has a value that is not allowed",
-            OnbeatCode::TooLarge => c"the message or value is larger than agreed",
+            OnbeatCode::TooLarge => c"the message or value is larger than both ends agreed on",
             OnbeatCode::TooSmall => c"the buffer is smaller than the largest message",
-            OnbeatCode::NoCredit => c"no credit: the other side has not consumed enough",
-            OnbeatCode::Closed => c"the other side has closed",
-            OnbeatCode::Gone => c"the other side is gone",
+            OnbeatCode::NoCredit => c"no credit: the other side has not consumed enough items",
+            OnbeatCode::Closed => c"the other side has closed the link or channel",
+            OnbeatCode::Gone => c"the other side has died or cannot be reached",
             OnbeatCode::Protocol => c"the peer breaks the protocol",
             OnbeatCode::Refused => c"one end has refused the other",
             OnbeatCode::NoPeer => c"no peer came before the deadline",
-            OnbeatCode::System => c"the kernel has refused a call",
+            OnbeatCode::System => c"the kernel has refused a system call",
             OnbeatCode::NotThere => c"no channel has this name",
             OnbeatCode::Mismatch => c"the channel with this name has other options",
-            OnbeatCode::InUse => c"all places of the channel are taken",
+            OnbeatCode::InUse => {
+                c"the channel already has a producer, or its largest number of consumers"
+            }
             OnbeatCode::Busy => c"the handle is in use",
             OnbeatCode::Key => c"the key file cannot be used",
             OnbeatCode::Panic => c"onbeat has a defect. Close the handle.",
             OnbeatCode::Exhausted => c"all payloads of the channel are in use",
-            OnbeatCode::Breach => c"a promise of the link is broken",
+            OnbeatCode::Breach => {
+                c"the link broke a promise (freshness, integrity, deadline or liveliness)"
+            }
             OnbeatCode::NotStarted => c"fewer consumers than expected have attached",
         }
     }

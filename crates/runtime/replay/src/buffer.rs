@@ -25,7 +25,7 @@ pub const LEAST_BYTES: usize = 512 << 10;
 
 #[derive(Debug, thiserror::Error)]
 pub enum BufferError {
-    #[error("a buffer of {asked} bytes is too small. Give at least {LEAST_BYTES}.")]
+    #[error("a buffer of {asked} bytes is too small. Give at least {LEAST_BYTES} bytes.")]
     TooSmall { asked: usize },
     #[error("no memory for a buffer of {bytes} bytes: {reason}. Choose a smaller buffer")]
     Memory {

@@ -386,7 +386,7 @@ fn choose(recorded: &[Stream], damage: &[String], choice: &Choice) -> Result<Cho
                 "nothing to play: --exclude removes all streams. Exclude fewer"
             }
             false => {
-                "nothing to play: --exclude and --compare leave no stream. Name fewer topics there"
+                "nothing to play: --exclude and --compare leave no stream. Name fewer topics in these options"
             }
         };
         return Err(SourceError {

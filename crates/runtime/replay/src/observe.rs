@@ -175,7 +175,7 @@ impl Observer {
                 }
                 Offer::OtherType(other) => observer.note(
                     &topic.name,
-                    format!("not observed, because the device publishes {other}, and the recording has {}", topic.type_name),
+                    format!("not observed, because the device publishes type {other}, but the recording has type {}", topic.type_name),
                 ),
             }
         }

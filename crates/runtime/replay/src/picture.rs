@@ -193,7 +193,7 @@ pub fn html(played: &Played) -> String {
          <p>{} items played of {} read, {} lost, {} not suitable for their sink, {} not played; {} were \
          not in the buffer at their time. Player: {}; memory {}.</p>\n{notes}{}\
          <table><tr><th class=\"name\">stream</th><th class=\"name\">to</th><th>played</th>\
-         <th>unsuitable</th><th>not played</th><th>size</th><th>cycle</th><th>late p50</th><th>p99</th>\
+         <th>unsuitable</th><th>not played</th><th>size</th><th>interval</th><th>late p50</th><th>p99</th>\
          <th>p99.9</th><th>max</th></tr>\n{rows}</table>\n{}</html>\n",
         items.played,
         items.read,

@@ -26,9 +26,10 @@ Examples:
   onbeat link bench --connect shm:try                          and the other
 
 The listening end serves one bench after another until Ctrl-C; with --once it serves one and ends.
-A round trip takes a message of that size to the peer and back. It lasts from before the send until
-the answer is received. The rate counts content sent one way until the peer has received all of it.
-Contents are neither written nor read. A percentile is `-` where the runs are too few for it.
+A round trip takes a message of that size to the peer and back. A round trip lasts from before the
+send until the answer is received. The rate counts content that is sent one way, until the peer has
+received all of it. The bench neither writes nor reads the contents. A percentile is `-` if the runs
+are too few for it.
 
 Exit codes: 0 done; 1 failed: no peer, wrong key, connection lost; 2 wrong command line.")]
 pub struct Args {

@@ -23,14 +23,15 @@ Examples:
   onbeat link bound --port eth0 --channel scans=1,4M,100ms
   onbeat link bound channels.json --json
 
-The bound has two parts: of the wire and the protocol, and of the CPUs. The part of the CPUs holds
-while each step of a link's thread takes at most --wake, and the time beyond that adds up to at
-most --stall until a message is taken. `onbeat link status` shows how long steps have taken.
+The bound has two parts: one for the wire and the protocol, and one for the CPUs. The part for the
+CPUs holds if steps of a link's threads take at most --wake. Some steps may take longer, if their
+excess times add up to at most --stall until a message is taken. `onbeat link status` shows how long
+steps have taken.
 
 --port reads rate, chunk and window from a port that processes of this user have open
 (Port::shared). If the port has measured a lower rate than it was given, the bounds hold for the
-measured rate less an eighth, since the port does not notice smaller changes. Chunk and window are
-then those in force.
+measured rate less an eighth, because the port does not notice smaller changes. The bounds then use
+the chunk and the window that are in force.
 
 A file holds the same values as the options, and may name hosts:
   {\"rate\": \"1G\", \"chunk\": \"64K\", \"window\": \"128K\", \"mtu\": 1500, \"way\": \"50us\",
@@ -66,7 +67,7 @@ pub struct Args {
 /// The options that describe a port. Where an option is missing, the file's value counts.
 #[derive(clap::Args)]
 struct PortArgs {
-    /// Content bytes of a chunk [default: so that two chunks take 1 ms at that rate]
+    /// Content bytes of a chunk [default: two chunks take 1 ms at the wire's rate]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     chunk: Option<u64>,
     /// Bytes that may be sent and not yet acknowledged [default: two chunks]
@@ -361,7 +362,7 @@ impl Rates {
             ],
             _ => [
                 format!("port '{name}' was given {given}, and has measured no lower rate:"),
-                "  while links wait for the port, it notices a rate that is an eighth lower."
+                "  while links wait for it, the port notices a rate that is an eighth lower."
                     .into(),
             ],
         }
@@ -373,7 +374,7 @@ fn assumptions(port: &Port, cpu: &Cpu, rates: Option<&Rates>) -> Vec<String> {
     let rate = match rates {
         None => "the wire has the given rate; a running port can measure it (--port)".into(),
         Some(rates) if rates.measured.is_some() => String::from(
-            "the wire keeps its measured rate; a drop makes chunks too large until the port measures it",
+            "the wire keeps its measured rate; after a drop, chunks are too large until it is measured",
         ),
         Some(_) => "the wire has the rate that the port was given".into(),
     };
@@ -382,7 +383,7 @@ fn assumptions(port: &Port, cpu: &Cpu, rates: Option<&Rates>) -> Vec<String> {
         "the sender's port is the bottleneck, and nothing else sends through it".into(),
         "each channel is a TCP link; links of a host share a port with this chunk (Tcp::on_port)"
             .into(),
-        "answers to traffic in the other direction (40 bytes each) are few; they are left out"
+        "answers (40 bytes each) to traffic in the other direction are few; no bound contains them"
             .into(),
         "no channel sends more messages, or larger ones, than stated here".into(),
         format!(
@@ -390,7 +391,7 @@ fn assumptions(port: &Port, cpu: &Cpu, rates: Option<&Rates>) -> Vec<String> {
             time(cpu.wake_ns)
         ),
         format!(
-            "steps exceed this time by at most {} in total until a message is taken (--stall)",
+            "steps exceed --wake by at most {} in total until a message is taken (--stall)",
             time(cpu.stall_ns)
         ),
         "no packet is lost, and TCP has left slow start; otherwise a message can exceed its bound"

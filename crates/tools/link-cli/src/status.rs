@@ -227,7 +227,7 @@ fn print(out: &mut dyn Write, found: &Survey, now_ns: u64) -> Result<(), CliErro
         let mut table = Table::new()
             .column("PID", Align::Right)
             .names("PROGRAM", 1)
-            .column("BY", Align::Left)
+            .column("BACKEND", Align::Left)
             .names("LINK", 2)
             .column("STATE", Align::Left)
             .column("AGE", Align::Right)

@@ -31,8 +31,9 @@ Examples:
   onbeat compare drive.mcap observed.mcap --tolerance 1% --ignore header.stamp --junit out.xml
   onbeat compare monday friday --align --max-shift p50=1ms,p99=10ms
 
-Both recordings are on one axis of time; --align lets both begin at once. onbeat replay --compare
-compares while it replays, and writes such a recording with --observed.
+Both recordings must be on one time axis. For recordings of different times, --align shifts them so
+that both begin at the same time. `onbeat replay --compare` compares during a replay. Its --observed
+writes a recording on the time axis of the played one.
 
 Exit codes: 0 equal; 1 a file cannot be read to its end; 2 wrong command line; 3 nothing to compare;
 7 something differs.")]
@@ -81,7 +82,7 @@ pub fn prepare(args: &Args) -> Result<Option<Prepared>, CliError> {
     }
     if super::place::source_of(&args.sources).is_some() {
         return Err(CliError::Usage(
-            "--compare needs the recording on this host, and it comes over a link. Use --observed there, and compare later (onbeat compare)".into(),
+            "--compare needs the recording on this host, but the recording comes over a link. Record the outputs here with `ros2 bag record`, and compare them later with `onbeat compare --align`".into(),
         ));
     }
     if args.rate() != Some(1.0) && !live.judge.max_shift.is_empty() {

@@ -27,9 +27,10 @@ Examples:
   onbeat convert drive.mcap -o drive_bag --to rosbag2
   onbeat convert drive.blf --ids 123,200-2ff --to candump -o - | canplayer
 
-The ending of the output's name gives the format: .log is a candump log, .asc and .blf are logs of
-Vector's tools, .mcap and .pcapng. Otherwise give --to. MCAP files and bags hold messages of ROS 2,
-candump and ASC logs hold CAN frames, BLF logs and pcapng files CAN frames and packets.
+The ending of the output's name gives the format: .log means a candump log, .asc and .blf mean logs
+of Vector's tools, .mcap and .pcapng mean these formats. For other endings, give --to. MCAP files and
+bags hold messages of ROS 2. Candump and ASC logs hold CAN frames. BLF logs and pcapng files hold CAN
+frames and packets.
 
 convert reads the recordings twice. Before it writes, it prints what the format cannot store. It
 writes under a temporary name, and renames the output when it is complete.

@@ -22,7 +22,8 @@ Examples:
 
 SESSION is the directory of a stopped session, or a directory within it. All traces below it are
 merged: of processes, users and the kernel. Events need the contexts vpid and vtid, as `ros2 trace`
-adds them. Execution times need the kernel's sched_switch, waiting times sched_waking too.
+adds them. Execution times need the kernel's event sched_switch; waiting times also need
+sched_waking.
 
 The notes say what the trace lacks. onbeat leaves out a figure that it cannot know (docs/how-to/import.md).
 

@@ -229,7 +229,7 @@ fn sentences(contents: &Contents) -> Vec<String> {
     said.extend(step(&contents.steps));
     for stream in contents.streams.iter().filter(|s| s.sent > 0) {
         said.push(format!(
-            "{}: {} of {} were sent by the recorder's host (--direction)",
+            "{}: {} of {} items were sent by the recorder's host (--direction)",
             stream.name, stream.sent, stream.items
         ));
     }

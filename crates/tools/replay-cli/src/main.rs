@@ -219,7 +219,7 @@ fn outputs(args: &Args, streams: &[Stream], targets: &[Target]) -> Result<Output
     }
     if args.answer().is_some() && !targets.contains(&Target::Ros) {
         return Err(failed(
-            "--answer works only with ROS 2, and no stream goes there. Leave it out",
+            "--answer works only with ROS 2, but no stream is played to ROS 2. Leave --answer out",
         ));
     }
     let wait = args.wait;
@@ -299,7 +299,7 @@ fn watch(session: &Session, orders: &Orders) {
     let mut line = LiveLine::new();
     let mut keys = Keys::of_terminal();
     if keys.is_some() && control.state().paused {
-        line.print("Paused: space continues, s plays one item, arrows seek, q ends.");
+        line.print("Paused: space continues, s plays one item, arrows seek, q ends the replay.");
     }
     let (started, mut shown) = (Instant::now(), Instant::now());
     let mut warned = false;

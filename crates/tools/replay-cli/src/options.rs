@@ -45,20 +45,22 @@ Examples:
   onbeat replay drive.mcap --to link:10.0.0.2:7400 --key link.key     read here, played there:
   onbeat replay link:0.0.0.0:7400 --key link.key --to can:can0
 
-The recording is read once before: how fast it comes and how fast it is read give the smallest
-buffer that never runs empty (--memory, --stall). A loader reads ahead into it and waits when it is
-full; a warning says that it falls behind, before an item is late. The player lets each item leave
-at its time: a thread under SCHED_FIFO, with its memory locked, as far as that is permitted (the
-report says what it got). An item that was not in the buffer at its time leaves late and is counted
-in the report. Without --to, ROS 2 messages are published on their topics, in the ROS 2 that
-LD_LIBRARY_PATH names, and CAN frames go to the interface of their stream's name.
+onbeat reads the recording once before it plays. From the rate of the items and the speed of
+reading, onbeat computes the smallest buffer that never runs empty (--memory, --stall). A loader
+reads ahead into the buffer, and waits when the buffer is full. If the loader falls behind, onbeat
+warns before an item is late. The player lets each item leave at its time. The player is a thread
+under SCHED_FIFO with locked memory, as far as both are permitted; the report says what it got. An
+item that was not in the buffer at its time leaves late and is counted in the report.
+
+Without --to, onbeat publishes ROS 2 messages on their topics, in the ROS 2 that LD_LIBRARY_PATH
+names, and CAN frames go to the interface that has the name of their stream.
 
 On a terminal, space pauses and continues, s plays one item, + and - change the rate and 1 resets it,
-the arrows left and right go 5 s, up and down 1 min, and q ends.
+the arrows left and right go 5 s, up and down 1 min, and q ends the replay.
 
---compare does not play the topics that it names: the application publishes them, and onbeat holds
-these messages against the recorded ones. It finds missing and additional messages, the shift of
-each message against its recorded time, and the fields that differ.
+--compare does not play the topics that it names: the application publishes them, and onbeat
+compares these messages with the recorded ones. onbeat finds missing and additional messages, the
+shift of each message against its recorded time, and the fields that differ.
 
 Exit codes: 0 all played, or ended by q or Ctrl-C; 1 failed, or the recording could not be read to
 its end; 2 wrong command line; 3 nothing to play; 5 something left later than --max-late; 6 or 7

@@ -121,7 +121,7 @@ struct Told<'a> {
 pub fn send(args: &Args, to: &str) -> Result<ExitStatus, CliError> {
     if args.to.len() > 1 || args.says_how() {
         return Err(CliError::Usage(
-            "--to link: the receiving side decides where and when items go, and has the buffer. Give these options on the receiving side".into(),
+            "--to link: the receiving side decides where and when items go, and has the buffer. Give the options for playing and for the buffer on the receiving side".into(),
         ));
     }
     let (addresses, key) = (resolve(to)?, key(args)?);
@@ -160,7 +160,7 @@ fn tell(args: &Args, to: &str, sent: &Sent, stopped: bool) -> Result<(), CliErro
     }
     let line = match stopped {
         true => format!(
-            "stopped after {} items. {WORD}{to} plays the items that it has",
+            "stopped after {} items. The receiver {WORD}{to} still plays the items that it has received",
             sent.items
         ),
         false => format!(

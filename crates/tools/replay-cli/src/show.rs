@@ -56,7 +56,7 @@ pub fn table(out: &mut dyn Write, played: &Played) -> Result<(), CliError> {
         .names("to", 2)
         .column("played", Align::Right)
         .column("bytes", Align::Right)
-        .column("cycle", Align::Right)
+        .column("interval", Align::Right)
         .column("late p50", Align::Right)
         .column("p99", Align::Right)
         .column("p99.9", Align::Right)
@@ -189,7 +189,7 @@ fn notes(played: &Played) -> Vec<String> {
     );
     some(
         items.skipped,
-        "skipped: the user continued at another place",
+        "skipped: the user continued at another time of the recording",
     );
     let skipped = |f: &RequestFigures| f.without_server + f.without_contents + f.damaged;
     let skipped: u64 = played.requests.iter().map(skipped).sum();

@@ -125,7 +125,7 @@ fn shortage(sizing: &Sizing) -> String {
     let least = sizing.least_bytes.map(megabytes);
     match (sizing.stall_ns, least, sizing.wanted_bytes.map(megabytes)) {
         (Some(stall_ns), _, wanted) => format!(
-            "with a buffer of {have}, the loader may pause for {} longer than measured, and not for {asked} (--stall){}",
+            "with a buffer of {have}, the loader may pause for {} longer than measured, but not for {asked} (--stall){}",
             duration(stall_ns as f64),
             wanted.map_or(String::new(), |w| format!(". For that, give {option} {w}")),
         ),

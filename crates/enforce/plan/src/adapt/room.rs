@@ -10,7 +10,7 @@ pub enum AdaptError {
     NoBands,
     #[error("the middleware holds {0} back, so the time at which an output is ready is unknown. Plan with --design sync.")]
     PublisherThread(String),
-    #[error("outputs leave in slots of the servers {0} and {1}. Plan them so that all outputs leave in slots of one server: only then can bands follow the load.")]
+    #[error("outputs leave in slots of the servers {0} and {1}, but bands can follow the load only if all outputs leave in slots of one server. Change the plan so that one server has all these slots.")]
     Servers(String, String),
     #[error("{0} is held back before the end of its chain, so the time at which the chain is done is unknown. Plan the chain up to this output with --to.")]
     Before(String),

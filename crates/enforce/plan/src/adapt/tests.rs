@@ -141,7 +141,7 @@ proptest! {
         let mut load = Load::new(seed, law);
         let (_, late) = run(&mut adapt, (0..8_000).map(|_| load.next()));
         // In 8000 executions of a law with a tail, some exceed the longest of 2000.
-        prop_assert!(late.len() <= 6, "late while the last slot is lowered: {:?}", late);
+        prop_assert!(late.len() <= 6, "late executions while the last slot is lowered: {:?}", late);
         let settled = adapt.slots().to_vec();
         let (changes, late) = run(&mut adapt, (0..8_000).map(|_| load.next()));
         prop_assert!(late.len() <= 6, "late: {:?}", late);

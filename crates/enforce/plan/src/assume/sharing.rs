@@ -16,8 +16,8 @@ pub(super) fn sentences(
 ) -> Vec<String> {
     if !scope.executors.threads_are_known() {
         return vec![
-            "The model does not say which callbacks share threads, as models of older versions do not. The plan assumes \
-             that only the callbacks of one node share threads."
+            "The model does not say which callbacks share threads, for example because an older version of onbeat \
+             made it. The plan assumes that only the callbacks of one node share threads."
                 .into(),
         ];
     }
@@ -30,10 +30,11 @@ pub(super) fn sentences(
     lines.extend(wait(scope, request, times.added_ns));
     if times.late_ns > 0 {
         lines.push(format!(
-            "The first callback starts up to {} after its release, because other callbacks run on its threads or before it \
-             on its CPU. This time is its latest start in {}, plus an execution of another callback, because the phase \
-             between the two changes with each start of the application. Executions that start late leave in the same \
-             slot, so their latency is shorter.",
+            "The first callback starts up to {} after its release, because other callbacks run on its threads, or \
+             run before it on its CPU. This time is the latest start of the first callback in {}, plus one execution \
+             of another callback: the phase between the two callbacks changes with each start of the application. \
+             The output of an execution that starts late leaves in the same slot, so the latency of this execution \
+             is shorter.",
             Ms(times.late_ns),
             count(scope.model.runs.len(), "run"),
         ));
@@ -49,8 +50,8 @@ fn beside(scope: &Scope<'_>, request: &Request) -> Vec<String> {
     let cpus = scope.cpus();
     let here = scope.beside.others.iter().filter(|o| cpus.contains(&o.cpu));
     let mut lines = vec![format!(
-        "{plans} beside this one: {} in servers of other plans run before the chain on its CPUs, each as often as when \
-         it was measured, at any phase.",
+        "{plans} beside this one: {} in servers of other plans run before the chain on its CPUs, each as often as \
+         when it was measured, at any phase of the chain's cycle.",
         count(here.count(), "callback"),
     )];
     let common = scope.parts.iter().filter(|p| scope.is_beside(p.callback));
@@ -75,14 +76,15 @@ fn wait(scope: &Scope<'_>, request: &Request, added_ns: u64) -> Option<String> {
             Ms(added_ns)
         )),
         _ if added_ns > 0 => Some(format!(
-            "The chain waits for other callbacks at most {} longer than when it was measured, if each of them comes as \
-             often as it did. They ran beside the chain on other CPUs then, and run before it now. Measure again under \
-             `--strategy fifo` for a tighter plan.",
+            "The chain waits for other callbacks at most {} longer than when it was measured, if each of them comes \
+             as often as it did. When measured, these callbacks ran beside the chain on other CPUs. Under the plan \
+             they run before it. Measure again under `--strategy fifo` for a tighter plan.",
             Ms(added_ns)
         )),
         Strategy::Fifo if scope.wait_ns().is_none() => Some(
-            "The chain's wait for other callbacks has no bound below a cycle, and no promise contains it. Callbacks that \
-             ran beside the chain on other CPUs run before it now."
+            "The chain's wait for other callbacks has no bound that is shorter than a cycle, and no promise contains \
+             this wait. Callbacks that ran beside the chain on other CPUs when measured run before it under the \
+             plan."
                 .into(),
         ),
         _ => None,
@@ -117,8 +119,8 @@ fn unplanned(scope: &Scope<'_>, request: &Request, plan: &Plan, server: &Server)
             let others = scope.others.iter();
             let here = others.filter(|o| server.callbacks.contains(&o.callback.id));
             format!(
-                ": they run in its slots only, which keep {} of each cycle for them. A callback that comes several times \
-                 in a cycle may lose messages or a timer's calls.",
+                ": they run only in the slots of this server, which keep {} of each cycle for them. A callback that \
+                 comes several times in a cycle may lose messages or a timer's calls.",
                 Ms(room_ns(here, scope.cycle_ns))
             )
         }
@@ -141,7 +143,7 @@ fn pools(scope: &Scope<'_>, server: &Server) -> Option<String> {
         return None;
     }
     Some(format!(
-        "All {} threads of {} belong to server {}, since each may run any of its callbacks: on CPU {} one runs at a time.",
+        "All {} threads of {} belong to server {}, since each thread may run any callback of its executor: on CPU {} one thread runs at a time.",
         pools.iter().sum::<usize>(),
         count(pools.len(), "executor"),
         server.name,

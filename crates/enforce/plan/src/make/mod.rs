@@ -115,7 +115,7 @@ fn too_long(
         slowest: rounded(slowest_ns),
         usual: rounded(usual_ns),
         remedy: match fits && can_miss {
-            true => "Plan without the slowest 1 %: --miss 1%.".into(),
+            true => "Plan without the slowest 1 % of the executions: --miss 1%.".into(),
             false => "Make the chain's callbacks faster, or its period longer.".into(),
         },
     }

@@ -154,7 +154,7 @@ fn with_remedy(
     };
     remedy += &match too_many {
         Some(count) if (count as f64) < all as f64 * MAX_UNASKED_MISS_RATE => {
-            " Record longer: a larger sample lets onbeat leave out more.".to_string()
+            " Record longer: a larger sample lets onbeat leave out more executions.".to_string()
         }
         _ => {
             let usual = without(model, request, (all as f64 * FEW) as u64);
@@ -163,7 +163,10 @@ fn with_remedy(
                 _ => need,
             };
             let tenth = need.0.div_ceil(10_000_000).saturating_mul(10_000_000);
-            format!(" A period of {} fits without the slowest 1 %.", Ms(tenth))
+            format!(
+                " Without the slowest 1 % of the executions, the chain fits into a period of {}.",
+                Ms(tenth)
+            )
         }
     };
     if !scope.has_real_time_priority() {

@@ -301,7 +301,10 @@ fn a_gate_opens_even_if_a_priority_cannot_be_restored() {
             0 => schedule(tid, to),
             _ => Err(io::Error::from_raw_os_error(libc::EPERM)),
         };
-        assert!(gates.open(0).is_err(), "it is counted, and tried again");
+        assert!(
+            gates.open(0).is_err(),
+            "the gate counts the refused priority, and tries again"
+        );
         assert_eq!(log(), ["thaw"]);
         gates.open(0).unwrap();
         assert_eq!(log(), ["priority 20"]);

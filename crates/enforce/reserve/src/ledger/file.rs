@@ -75,7 +75,7 @@ impl Ledgers {
                 return Err(io::Error::new(
                     io::ErrorKind::TimedOut,
                     format!(
-                        "another onbeat process has locked {} for too long. End it, or let it continue if it is stopped",
+                        "another onbeat process has locked {} for too long. End that process, or let it continue if it is stopped",
                         self.directory.path().display()
                     ),
                 ));

@@ -144,7 +144,7 @@ impl Ledgers {
         for ledger in self.look(how)? {
             if ledger.standing == Standing::Guarded {
                 report.fail(format!(
-                    "{}: the ledger's guard (process gate-keeper) does not finish undoing the changes. End it and recover again",
+                    "{}: the ledger's guard (process gate-keeper) does not finish undoing the changes. End this process, then recover again",
                     ledger.path.display()
                 ));
             }

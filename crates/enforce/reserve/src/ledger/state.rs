@@ -93,7 +93,7 @@ impl State {
             let moved = if_alive(thread, |thread| match place::is_home(thread) {
                 true => thread.move_back(),
                 false => Err(io::Error::other(
-                    "its previous cgroup is outside of all cgroup hierarchies",
+                    "the thread's previous cgroup is outside of all cgroup hierarchies",
                 )),
             });
             match scheduled.and(moved) {
@@ -141,7 +141,7 @@ fn note_offline(thread: &Thread, online: &[u16], report: &mut Restored) {
         .collect();
     if !offline.is_empty() && !online.is_empty() {
         report.remark(format!(
-            "thread {} could use CPUs {offline:?} before, but they are offline now. It may use its other CPUs",
+            "thread {} could use CPUs {offline:?} before, but they are offline now. The thread may use its other CPUs",
             thread.tid
         ));
     }

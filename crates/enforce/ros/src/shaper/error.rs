@@ -30,7 +30,7 @@ pub enum ShaperError {
         /// The topic on which the output is held back.
         held: String,
     },
-    #[error("the configuration has both page_fd and table, or neither. Give one of them")]
+    #[error("the configuration must have either page_fd or table, but has both or none. Give exactly one of them")]
     NoTable,
     #[error("the table of {topic} is invalid: {reason}")]
     Table { topic: String, reason: String },

@@ -125,7 +125,10 @@ fn a_dry_run_lists_each_thread_with_its_server_and_changes_none() {
         (tid, pid, &Destination::Server(0))
     );
     assert_eq!(thread.jobs, ["/talker:timer(100ms)"]);
-    assert!(found.untouched > 0, "the harness's own thread");
+    assert!(
+        found.untouched > 0,
+        "the harness's own thread counts as untouched"
+    );
     let shares: Vec<_> = found
         .sharing
         .iter()

@@ -124,7 +124,7 @@ impl LateOutputFacts<'_> {
         match (seen, listed.is_empty()) {
             (false, _) => "the cause is unknown: the recorder lost the thread switches of the chain".into(),
             (true, true) => format!(
-                "the cause is unknown: the chain's callbacks ran as usual, and the {:.1} ms after the output's last slot passed between them",
+                "the cause is unknown: the chain's callbacks ran as usual, and the {:.1} ms after the output's last slot passed between these callbacks",
                 ms(overrun_ns)
             ),
             (true, false) => format!(

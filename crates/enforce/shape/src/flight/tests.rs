@@ -202,7 +202,7 @@ fn the_cause_of_a_late_output_states_unexplained_time_and_lost_records() {
     );
     let said = cause_of(USUAL, &[run(1, 10, 10)], late(), soon(), vec![]);
     assert!(
-        said.contains("the 9.0 ms after the output's last slot passed between them"),
+        said.contains("the 9.0 ms after the output's last slot passed between these callbacks"),
         "{said}"
     );
     let said = cause_of(USUAL, &[run(1, 11, 10)], late(), soon(), vec![]);

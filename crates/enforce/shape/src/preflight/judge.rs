@@ -152,7 +152,7 @@ fn timers(facts: &Facts) -> Line {
                 about,
                 Grade::Risk,
                 found,
-                Some("start the kernel without highres=off, nohz=off"),
+                Some("start the kernel without the options highres=off and nohz=off"),
             )
         }
         None => line(
@@ -202,7 +202,7 @@ fn throttling(facts: &Facts, plan: &Plan) -> Line {
     match over.is_empty() {
         true => {
             let found = format!(
-                "real-time threads may use {percent:.0} % of a CPU, and the plan stays below"
+                "real-time threads may use {percent:.0} % of a CPU, and the plan stays below this limit"
             );
             line(about, Grade::Ok, found, None)
         }

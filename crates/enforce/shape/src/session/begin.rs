@@ -8,7 +8,7 @@ use crate::stages::{ShaperView, Shaping, Stage};
 use crate::threads::{guarded, is_gated, Awake, Placement};
 use onbeat_reserve::GateKind;
 
-const WAITS_UNKNOWN: &str = "This kernel does not show which threads wait for work (Linux 5.15 and later do). Between their slots, threads are not frozen but run at a normal priority. With --gate hard, they are frozen wherever they are.";
+const WAITS_UNKNOWN: &str = "This kernel does not show which threads wait for work (Linux 5.15 and later do). Between their slots, threads are not frozen but run at a normal priority. With --gate hard, onbeat freezes threads at any point of their code.";
 
 const MAX_NAMED: usize = 8;
 
@@ -104,7 +104,7 @@ fn sharing_note(sharing: &[Unplanned]) -> Option<String> {
         n => (format!("{n} callbacks outside of the plan"), "share"),
     };
     Some(format!(
-        "{count} {verb} its threads and will run only in their slots: {}{more}.",
+        "{count} {verb} the plan's threads and will run only in the slots of these threads: {}{more}.",
         named.join(", ")
     ))
 }

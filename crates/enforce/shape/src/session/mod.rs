@@ -171,7 +171,7 @@ impl<'a> Session<'a> {
             let plan = self.plans.newest();
             shaper.shape(shaping.course.phase.phase().origin_ns(), plan);
             self.notes.add(format!(
-                "The shaper ended together with its process of the application. A new shaper runs beside process {beside}."
+                "The shaper ended, because the application's process beside which it ran has ended. A new shaper runs beside process {beside}."
             ));
         }
         Ok(())

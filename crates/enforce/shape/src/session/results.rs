@@ -74,7 +74,7 @@ impl Session<'_> {
         }
         if self.lost_reports > 0 {
             summary.notes.push(format!(
-                "{} reports of the shaper were lost. Their outputs count as not delivered.",
+                "{} reports of the shaper were lost. The outputs in these reports count as not delivered.",
                 self.lost_reports
             ));
         }

@@ -394,21 +394,25 @@ fn the_policy_for_late_outputs_waits_until_a_new_process_has_settled() {
     let has_policy = |harness: &mut Harness| {
         let at_ns = harness.now_ms * MS;
         let Stage::Shaping(shaping) = &mut harness.session.stage else {
-            panic!("it is not shaped");
+            panic!("the application is not shaped");
         };
         (shaping.course.has_policy(at_ns), shaping.has_policy(&plan))
     };
     // The clock of this machine is behind these events, so five cycles have not passed yet.
     assert_eq!(has_policy(&mut harness), (true, false));
     let Stage::Shaping(shaping) = &mut harness.session.stage else {
-        panic!("it is not shaped");
+        panic!("the application is not shaped");
     };
     shaping.first_restarted(&plan);
     assert_eq!(has_policy(&mut harness), (false, false));
     harness.cycles(11, 30);
-    assert_eq!(has_policy(&mut harness), (false, false), "it is looked for");
+    assert_eq!(
+        has_policy(&mut harness),
+        (false, false),
+        "the session looks for the policy"
+    );
     harness.cycles(1, 30);
-    assert!(has_policy(&mut harness).0, "it is found");
+    assert!(has_policy(&mut harness).0, "the session finds the policy");
 }
 
 #[test]
@@ -705,7 +709,7 @@ fn callbacks_that_share_a_gated_thread_are_named_before_shaping_begins() {
     let notes = new_notes(&mut harness);
     assert_eq!(
         notes[0],
-        format!("1 callback outside of the plan shares its threads and will run only in their slots: {OTHER} (thread {TALKER}, 6 runs).")
+        format!("1 callback outside of the plan shares the plan's threads and will run only in the slots of these threads: {OTHER} (thread {TALKER}, 6 runs).")
     );
     // If all slots are always open, no callback has to wait.
     let mut open = plan.clone();

@@ -33,7 +33,7 @@ pub enum InsideError {
     /// `ROS_DISTRO` names a distribution in which onbeat's library cannot work.
     #[error("--hold inside: the library needs ROS 2 Jazzy or later, and ROS_DISTRO is {0}. Use --hold outside")]
     Distribution(String),
-    #[error("--hold inside: {nodes} nodes publish {topic}, which the plan throttles. Only a shaper outside of the application can let in one message of all of them. Use --hold outside")]
+    #[error("--hold inside: {nodes} nodes publish {topic}, which the plan throttles. Only a shaper outside of the application can let in one message per cycle from all of them together. Use --hold outside")]
     Throttle { topic: String, nodes: usize },
     #[error("--hold inside: cannot create the library's files: {0}. Free space in /dev/shm and in TMPDIR, or use --hold outside")]
     Files(#[from] io::Error),

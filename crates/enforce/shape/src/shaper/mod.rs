@@ -54,7 +54,7 @@ pub enum ShaperError {
     #[error("no process of the application holds back {topics} within {within_s} s. Check that its nodes publish there, that its processes keep LD_PRELOAD and ONBEAT_HOLD, and that its ROS 2 is Jazzy or later. Or use --hold outside")]
     NotInside { within_s: u64, topics: String },
     #[error(
-        "the shaper had no endpoints within {within_s} s. Check that the application publishes {topics}"
+        "the shaper created no endpoints within {within_s} s. Check that the application publishes {topics}"
     )]
     NotReady {
         within_s: u64,

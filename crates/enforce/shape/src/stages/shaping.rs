@@ -276,7 +276,7 @@ fn unknown_note(server: &str, threads: &[String]) -> String {
         named += &format!(" and {more} more");
     }
     format!(
-        "onbeat cannot see when the threads of server {server} ({named}) wait for work, because none of them calls rcl_wait. This is usual for an events executor. Between their slots these threads are not frozen but run at a normal priority. With --gate hard, they are frozen wherever they are."
+        "onbeat cannot see when the threads of server {server} ({named}) wait for work, because none of them calls rcl_wait. This is usual for an events executor. Between their slots these threads are not frozen but run at a normal priority. With --gate hard, onbeat freezes them at any point of their code."
     )
 }
 

@@ -41,7 +41,7 @@ fn state(status: &Status, text: &mut Text) {
     let states = [State::Finding, State::Shaping, State::Stopped];
     let is = |s: State| f64::from(s == status.state);
     let states = states.map(|s| (vec![("state", s.name().to_owned())], is(s)));
-    let help = "The state of the session: 1 for the current one.";
+    let help = "The state of the session: 1 for the current state, 0 for the others.";
     text.family("onbeat_state", "gauge", help, &states);
     let lost = f64::from(status.guard.lost);
     text.gauge("onbeat_guard_lost", "1 if the guard has ended.", lost);
@@ -112,7 +112,7 @@ fn counts(status: &Status, text: &mut Text) {
 
 fn plans(status: &Status, text: &mut Text) {
     let number = status.plan.number as f64;
-    let help = "Plans that were in force, this one included.";
+    let help = "Plans that were in force, including the current plan.";
     text.gauge("onbeat_plan_number", help, number);
     for (name, help, of) in [
         (
@@ -168,13 +168,18 @@ fn promises(status: &Status, text: &mut Text) {
         text.family(
             &full,
             "gauge",
-            "The value that the plan promises.",
+            "The value that the plan promises, for each promise.",
             &promised,
         );
         let measured = of.filter_map(|p| Some((labels(p), p.measured? * scale)));
         let measured: Vec<_> = measured.collect();
         let full = format!("onbeat_measured_{name}");
-        text.family(&full, "gauge", "The value measured so far.", &measured);
+        text.family(
+            &full,
+            "gauge",
+            "The value measured so far, for each promise.",
+            &measured,
+        );
     }
 }
 

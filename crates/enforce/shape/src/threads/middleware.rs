@@ -6,7 +6,7 @@ const THREADS: &[(&str, &str)] = &[
     (SENDER, "sends held outputs in their slots (onbeat)"),
     (
         "dds.asyn",
-        "publishes what was written asynchronously (Fast DDS)",
+        "publishes messages of asynchronous writers (Fast DDS)",
     ),
     ("dds.shm", "receives through shared memory (Fast DDS)"),
     ("dds.udp", "receives by UDP (Fast DDS)"),

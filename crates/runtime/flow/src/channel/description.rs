@@ -43,7 +43,7 @@ pub enum OpenError {
     #[error("the options stored in the channel's memory are impossible: {0}")]
     Impossible(#[from] CreateError),
     #[error(
-        "{what} {theirs} where the channel was created, and {ours} here. Use the same options in both."
+        "{what} {theirs} where the channel was created, and {ours} here. Use the same options in both programs."
     )]
     Differs {
         what: &'static str,

@@ -53,7 +53,7 @@ pub use super::options::{Overrun, TaskOptions, TaskResult, TaskStats};
 pub enum ChainError {
     #[error(transparent)]
     Task(#[from] TaskError),
-    #[error("task '{to}' runs before '{from}', so it cannot use its output. Add the tasks in the order in which they run.")]
+    #[error("task '{to}' runs before '{from}', so '{to}' cannot use the output of '{from}'. Add the tasks in the order in which they run.")]
     Order { from: String, to: String },
 }
 

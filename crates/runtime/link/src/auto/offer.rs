@@ -45,7 +45,7 @@ impl fmt::Display for Lack {
             Lack::Device => "no RDMA device has the connection's address",
             Lack::OwnMemory => "the application provides its own memory",
             Lack::Hidden => "other processes may not inspect its process",
-            Lack::Apart => "users, namespaces or capabilities differ",
+            Lack::Apart => "the two processes differ in user, namespaces or capabilities",
         })
     }
 }

@@ -129,7 +129,7 @@ fn messages_too_long_out_of_turn_or_without_credit_end_the_link() {
     assert_eq!(
         outcome_of_lies(&[(8, 0, 1 << 16)]),
         chunks,
-        "nobody has agreed on chunks"
+        "the ends have not agreed on chunks"
     );
     assert_eq!(
         outcome_of_lies(&[(8, 0, 0), (8, 64, 0)]),

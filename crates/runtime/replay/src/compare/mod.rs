@@ -416,7 +416,7 @@ fn judge(topics: &mut [TopicFindings], rules: &Rules) {
                 _ => String::new(),
             };
             Some(format!(
-                "{} is {} ms {direction}{than}, allowed are {} ms",
+                "{} is {} ms {direction}{than}, at most {} ms are allowed",
                 limit.part,
                 ms(ns.unsigned_abs()),
                 ms(limit.most_ns)

@@ -30,7 +30,7 @@ pub enum SendFault {
     Unconfirmed(interface::End),
     #[error("the receiving side has {taken} of {sent} items. Report this as a bug")]
     Differs { sent: u64, taken: u64 },
-    #[error("stopped after {} items. The receiving side plays the items that it has", .0.items)]
+    #[error("stopped after {} items. The receiving side still plays the items that it has received", .0.items)]
     Stopped(Sent),
     #[error("{what} is too long for a link: {bytes} bytes")]
     TooLong { what: String, bytes: usize },

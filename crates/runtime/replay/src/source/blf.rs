@@ -195,7 +195,7 @@ impl Objects {
     fn drop_rest(&mut self, damage: &mut Damage) {
         let is_torn = self.plain.len() - self.start >= SIGNATURE.len() || self.left > 0;
         if is_torn {
-            damage.add("objects whose other bytes are missing", || self.place());
+            damage.add("objects that are cut off by missing bytes", || self.place());
         }
         self.count_skipped(damage);
         self.start = self.plain.len();

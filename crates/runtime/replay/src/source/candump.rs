@@ -34,7 +34,7 @@ pub fn read<R: Bytes + 'static>(name: &str, bytes: R) -> Result<Box<dyn Source>,
             match found.without_time {
                 false => "no line has the form (SECONDS.FRACTION) INTERFACE ID#DATA",
                 true => {
-                    "its lines have no times. Record with candump -l, or print with candump -t a"
+                    "the log's lines have no times. Record with candump -l, or print with candump -t a"
                 }
             },
         ));

@@ -44,15 +44,17 @@ const ROS: &str = "ROS 2 messages left out, because the format cannot store them
 const CAN: &str = "CAN frames left out, because the format can store only messages of ROS 2";
 const PACKETS: &str = "packets left out, because the format cannot store their kind";
 const EARLY: &str = "items left out, because their time is before 1970";
-const UNKNOWN: &str = "CAN frames left out, because they have neither of Linux's layouts";
+const UNKNOWN: &str =
+    "CAN frames left out, because their bytes are not a CAN or CAN FD frame of Linux";
 const IDENTIFIER: &str = "CAN frames left out, because their identifier has more bits than allowed";
-const FD_REMOTE: &str = "CAN FD frames left out, because CAN FD has no remote frames";
+const FD_REMOTE: &str =
+    "remote frames left out that are marked as CAN FD, because CAN FD has no remote frames";
 const LONG: &str = "packets left out, because they have more than 65535 bytes";
 const TIMES: &str = "times rounded down to microseconds";
 const ERRORS: &str = "error frames written without their class and data";
 const SENT_ERRORS: &str = "error frames written without their direction";
 const FLAGS: &str = "CAN FD frames written without flags other than BRS and ESI";
-const REMOTE_LENGTH: &str = "remote frames written without their length code above 8";
+const REMOTE_LENGTH: &str = "remote frames whose length code above 8 was not written";
 
 impl Check<'_> {
     pub fn new(target: Target, kind: &Kind, time_ns: i64) -> Check<'_> {

@@ -27,7 +27,7 @@ pub fn give(plan: &mut Plan) {
             let bare = plan.streams.iter().filter(is_bare).count() as u64;
             if bare > 0 {
                 plan.losses.add(
-                    "topics without a definition of their type, which neither the recording nor the installation has",
+                    "topics whose type has no definition, neither in the recording nor in the ROS 2 installation",
                     bare,
                 );
             }

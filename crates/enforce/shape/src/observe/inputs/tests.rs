@@ -158,7 +158,7 @@ proptest! {
         }
         prop_assert!(session.found_again <= 1);
         let after = session.clock.slips() - before;
-        prop_assert!(after <= 16, "{after} slips until it was found");
+        prop_assert!(after <= 16, "{after} slips until the new phase was found");
     }
 
     #[test]
@@ -189,7 +189,7 @@ proptest! {
         prop_assert_eq!(session.clock.slips(), 0);
         let last = sensors[1].due(6000, period_ns);
         let behind = session.behind_start(last);
-        prop_assert!(behind > period_ns - 14_000_000, "{behind} ns into its cycle");
+        prop_assert!(behind > period_ns - 14_000_000, "the message came {behind} ns into its cycle");
     }
 
     #[test]

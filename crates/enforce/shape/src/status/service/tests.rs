@@ -110,7 +110,7 @@ fn the_status_socket_is_private_and_ends_with_the_session() {
     let mode = |m| <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(m);
     fs::set_permissions(&open, mode(0o777)).expect("chmod");
     let refused = Service::start(&open, Arc::default(), Duties::default())
-        .expect_err("others may write there");
+        .expect_err("other users may write to the directory");
     assert!(refused.to_string().contains("open"), "{refused}");
     // A link in the socket's place is replaced, not followed.
     let own = dir.path().join("own");

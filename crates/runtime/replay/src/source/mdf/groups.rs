@@ -33,7 +33,7 @@ pub fn read<R: Bytes>(input: &mut Input<R>, first: u64) -> Result<Vec<Records>> 
             let id_size = block.byte(0);
             if !matches!(id_size, 0 | 1 | 2 | 4 | 8) {
                 input.damage.add(
-                    "groups with an impossible size of numbers, left out",
+                    "groups whose group numbers have an impossible size, left out",
                     || place(block.at),
                 );
                 continue;

@@ -308,7 +308,7 @@ impl Records {
         {
             let Some(&found) = self.numbers.get(&id) else {
                 input.damage.add(
-                    "records with an unknown group number, behind which no data was read",
+                    "records with an unknown group number, the data was read up to there",
                     || self.shown(),
                 );
                 self.at = self.stream.end();
@@ -341,7 +341,9 @@ impl Records {
                 }
                 input
                     .damage
-                    .add_many("records in damaged data", lost, || group.shown());
+                    .add_many("records in damaged data, not replayed", lost, || {
+                        group.shown()
+                    });
                 return Ok(Step::Nothing);
             }
             Found::Lost(_) | Found::End => return Ok(Step::End),

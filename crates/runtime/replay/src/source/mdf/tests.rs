@@ -379,7 +379,7 @@ fn a_damaged_packed_block_loses_only_its_own_records() {
         "{damage:?}"
     );
     assert!(
-        damage[1].starts_with("records in damaged data: 10"),
+        damage[1].starts_with("records in damaged data, not replayed: 10"),
         "{damage:?}"
     );
 }

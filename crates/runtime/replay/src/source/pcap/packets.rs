@@ -286,7 +286,10 @@ fn next(
                 None
             }
             Block::Unknown(block) if block.block_type == OBSOLETE_PACKET => {
-                damage.add("packets of the obsolete form, not replayed", String::new);
+                damage.add(
+                    "packets in obsolete blocks of pcapng, not replayed",
+                    String::new,
+                );
                 None
             }
             _ => None,

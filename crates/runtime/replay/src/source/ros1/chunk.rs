@@ -93,7 +93,10 @@ fn messages(loaded: &mut Loaded, connections: &mut Connections, damage: &mut Dam
 
 fn message(header: Fields<'_>, connections: &Connections, damage: &mut Damage) -> Option<Message> {
     let (Some(connection), Some(time_ns)) = (header.number("conn"), header.time_ns("time")) else {
-        damage.add("messages without a connection or a time", String::new);
+        damage.add(
+            "messages without a connection or a time, not replayed",
+            String::new,
+        );
         return None;
     };
     let Some(stream) = connections.stream(connection) else {

@@ -139,7 +139,7 @@ impl Store {
             }
         }
         Err(io::Error::other(
-            "too many saved incidents have this time of begin",
+            "too many saved incidents have the same begin time as this one",
         ))
     }
 

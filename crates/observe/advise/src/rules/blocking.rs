@@ -23,7 +23,7 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
             duration(blocked.mean()),
             duration(blocked.max() as f64)
         ),
-        remedy: "do not let it wait for a service's response, for a device, or for a lock that is held during longer work. \
+        remedy: "do not let the callback wait for a service's response, for a device, or for a lock that is held during longer work. \
                  Take the response in a callback of its own"
             .to_owned(),
         evidence: vec![

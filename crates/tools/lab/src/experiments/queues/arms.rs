@@ -118,7 +118,7 @@ pub const ARMS: [Arm; 16] = [
     ),
     peer(
         "ros1-nodes",
-        "ROS 1 nodes (original of concept 1)",
+        "ROS 1 nodes, the paper's original of concept 1",
         Program::Nodes,
         "topic",
     ),
@@ -130,19 +130,19 @@ pub const ARMS: [Arm; 16] = [
     ),
     peer(
         "ros1-nodelets",
-        "ROS 1 nodelets (original of concept 2)",
+        "ROS 1 nodelets, the paper's original of concept 2",
         Program::Nodelets,
         "topic",
     ),
     peer(
         "ros1-token",
-        "ROS 1 nodelets with tokens (original of concept 3)",
+        "ROS 1 nodelets with tokens, the paper's original of concept 3",
         Program::Nodelets,
         "token",
     ),
     peer(
         "ros1-service",
-        "ROS 1 nodelets with a service (original of concept 4)",
+        "ROS 1 nodelets with a service, the paper's original of concept 4",
         Program::Nodelets,
         "service",
     ),

@@ -260,7 +260,7 @@ fn incidents(all: &mut Collector, counters: &Counters) {
     all.begin(
         "onbeat_otlp_exports",
         Kind::Counter,
-        "Messages to the OTLP collector. A replaced message was not sent, because the next message was ready before.",
+        "Messages to the OTLP collector. A replaced message was not sent, because the next message was ready before this one could be sent.",
     );
     all.count(&[("result", "sent")], counters.otlp.sent);
     all.count(&[("result", "failed")], counters.otlp.failed);

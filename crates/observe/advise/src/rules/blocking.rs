@@ -18,7 +18,7 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
         cost_ns: Some(cost_ns),
         share,
         finding: format!(
-            "{} sleeps for {} in an execution (longest {}; {times:.1} sleeps per execution)",
+            "{} sleeps for {} per execution on average (at most {}; {times:.1} sleeps per execution)",
             callback.id,
             duration(blocked.mean()),
             duration(blocked.max() as f64)

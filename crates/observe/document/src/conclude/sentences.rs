@@ -124,7 +124,7 @@ fn of_group(group: &Group) -> Option<String> {
     };
     let doubt = match group.state {
         JunctionState::Ambiguous if group.without_open.kind == JunctionKind::And => format!(
-            ". Perhaps only {} wait for one another, because they never waited only for an input of the others. Settle it with --junction '{}', with the inputs in brackets after the node, or with more runs",
+            ". Perhaps only {} wait for one another, because no output waited only for an input of the other callbacks. Settle it with --junction '{}', with the inputs in brackets after the node, or with more runs",
             group.without_open.inputs.join(" and "),
             group.statement(JunctionKind::And)
         ),

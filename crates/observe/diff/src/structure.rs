@@ -255,7 +255,7 @@ fn edges(a: &Model, b: &Model, causes: &Causes, found: &mut Vec<Difference>) {
                         "through the middleware"
                     }
                 };
-                let why = format!("items pass {} instead of {}", way(b), way(a));
+                let why = format!("its items pass {} instead of {}", way(b), way(a));
                 found.push(difference(b, What::Changed, why));
             }
             (Some(_), Some(_)) | (None, None) => {}

@@ -64,7 +64,7 @@ fn threads(plan: &Plan, found: &DryRun) -> Table {
     let mut table = Table::new()
         .column("thread", Align::Right)
         .names("name", 1)
-        .column("now", Align::Left)
+        .column("policy now", Align::Left)
         .column("CPUs", Align::Left)
         .names("goes to", 1)
         .column("CPU", Align::Right)

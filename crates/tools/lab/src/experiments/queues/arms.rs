@@ -322,7 +322,7 @@ fn check_built(program: &Path, log: &str) -> Result<(), String> {
     let said = std::fs::read_to_string(build_path(&format!("{log}.log"))).unwrap_or_default();
     Err(match said.lines().rfind(|l| !l.trim().is_empty()) {
         Some(line) => format!("building failed: {line}"),
-        None => "not built. Run ./dev bench queues".into(),
+        None => "the program was not built. Run `./dev bench queues`".into(),
     })
 }
 

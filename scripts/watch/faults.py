@@ -246,7 +246,7 @@ def second_monitor(bench):
     words.remove(str(bench.port))
     bench.monitor.watches()
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
-    if done.returncode != 1 or "another monitor uses it" not in done.stderr:
+    if done.returncode != 1 or "another monitor uses the directory" not in done.stderr:
         bench.wrong.append(f"a second monitor: {done.returncode}, {done.stderr[-300:]}")
 
 

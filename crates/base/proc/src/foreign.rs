@@ -218,7 +218,9 @@ fn identify_place(place: impl AsFd) -> io::Result<(FileId, Option<u64>)> {
 fn regular(mode: u32) -> io::Result<()> {
     match FileType::from_raw_mode(mode) {
         FileType::RegularFile => Ok(()),
-        other => Err(refused(format!("it is not a regular file: {other:?}"))),
+        other => Err(refused(format!(
+            "the file is not a regular file: {other:?}"
+        ))),
     }
 }
 

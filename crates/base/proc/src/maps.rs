@@ -71,7 +71,7 @@ pub fn parse_paths(maps: impl Read) -> io::Result<Mapped<PathBuf>> {
         let text = line.strip_suffix(b"\n").unwrap_or(&line);
         if let Some(path) = mapped_path(text).filter(|path| !seen.contains(*path)) {
             if files.len() == PATHS_MAX {
-                left_out.push(format!("the process has mapped more than {PATHS_MAX} files; the others are not examined"));
+                left_out.push(format!("the process has mapped more than {PATHS_MAX} files; the files after these are not examined"));
                 break;
             }
             seen.insert(path.to_vec());

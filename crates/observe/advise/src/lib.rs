@@ -139,7 +139,7 @@ fn not_judged(model: &Model) -> Vec<String> {
     ];
     if model.helpers.is_empty() {
         lines.push(
-            "The recording has no threads that run no callback, such as the middleware's. Record with --all-threads to judge them."
+            "The recording contains only threads that run callbacks. Record with --all-threads to judge other threads too, such as those of the middleware."
                 .to_owned(),
         );
     }

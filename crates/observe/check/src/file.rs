@@ -51,13 +51,16 @@ fn validate(all: &Requirements) -> Result<(), RequirementsError> {
     let fault = |place: String, said| Err(RequirementsError::Rule { place, said });
     let sure = all.confidence();
     if !(0.5..1.0).contains(&sure) {
-        return fault("confidence".into(), "write 0.5 to less than 1, like 0.95");
+        return fault(
+            "confidence".into(),
+            "write a confidence from 0.5 to below 1, like 0.95",
+        );
     }
     let miss = all.miss();
     if !(miss > 0.0 && miss < 1.0) {
         return fault(
             "miss".into(),
-            "write more than 0% and less than 100%, like 1%",
+            "write a share above 0% and below 100%, like 1%",
         );
     }
     for (i, rule) in all.chains.iter().enumerate() {
@@ -97,7 +100,7 @@ fn validate(all: &Requirements) -> Result<(), RequirementsError> {
     Ok(())
 }
 
-const LIMITS_NOTHING: &str = "it limits nothing. Add a limit, or remove the rule";
+const LIMITS_NOTHING: &str = "the rule limits nothing. Add a limit, or remove the rule";
 
 fn chain(rule: &ChainRule) -> Option<&'static str> {
     let by_ends = rule.from.is_some() || rule.to.is_some() || !rule.through.is_empty();
@@ -138,7 +141,10 @@ mod tests {
     fn a_mistake_in_a_requirements_file_is_reported_with_its_place() {
         for (text, said) in [
             ("", "--init"),
-            ("chains:\n  - from: /a\n", "chains[0]: it limits nothing"),
+            (
+                "chains:\n  - from: /a\n",
+                "chains[0]: the rule limits nothing",
+            ),
             (
                 "chains:\n  - latency: {max: 5ms}\n",
                 "chains[0]: name a chain",
@@ -162,10 +168,10 @@ mod tests {
             ),
             (
                 "topics:\n  - topic: /scan\n",
-                "topics[0]: it limits nothing",
+                "topics[0]: the rule limits nothing",
             ),
             ("topics:\n  - rate: 9Hz..\n", "topics[0]: name a topic"),
-            ("confidence: 2\n", "confidence: write 0.5"),
+            ("confidence: 2\n", "confidence: write a confidence from 0.5"),
             ("miss: 0%\n", "miss: write more"),
             ("structure:\n  paths: [[]]\n", "structure.paths[0]: name"),
         ] {

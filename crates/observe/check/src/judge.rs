@@ -179,7 +179,7 @@ impl Bar {
         let share = percent;
         if low > allowed {
             let why = format!(
-                "{least} of {count} are {side}; at most {} are allowed",
+                "{least} of {count} values are {side}; at most {} are allowed",
                 share(allowed)
             );
             (Verdict::Violated, why)
@@ -191,7 +191,7 @@ impl Bar {
             (Verdict::NotKnown, why)
         } else {
             let why = format!(
-                "{most} of {count} are {side}, so the true share is {} to {}; at most {} are allowed",
+                "{most} of {count} values are {side}, so the true share is {} to {}; at most {} are allowed",
                 share(low),
                 share(high),
                 share(allowed)
@@ -269,7 +269,7 @@ impl Bar {
             }
         }
         let measured = format!(
-            "up to {} from a whole number of periods",
+            "up to {} away from a whole number of periods",
             duration(furthest)
         );
         match (surely, maybe) {

@@ -138,7 +138,7 @@ impl<'m> Checker<'m> {
             if let Some(limit) = &rule.logical {
                 let first = self.callback(&chain.callbacks[0]);
                 let outcome = self.logical(first.and_then(|c| c.period_ns), &f.latency_ns, limit);
-                let said = format!("{limit} from a whole number of periods");
+                let said = format!("{limit} away from a whole number of periods");
                 self.add(format!("{place}.let"), &about, said, outcome);
             }
         }

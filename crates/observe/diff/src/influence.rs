@@ -350,7 +350,7 @@ fn unseen(model: &Model, which: &str) -> Option<String> {
     let rest = (all.0.saturating_sub(told.0), all.1.saturating_sub(told.1));
     (rest != (0, 0)).then(|| {
         format!(
-            "In the {which} model, the cause of {:.1} of {:.1} ms of preemption is unknown, and of {:.1} of {:.1} ms of sleep within callbacks. Wake-ups by other processes, timers and interrupts are not recorded.",
+            "In the {which} model, the causes of {:.1} of {:.1} ms of preemption, and of {:.1} of {:.1} ms of sleep within callbacks, are unknown. Wake-ups by other processes, timers and interrupts are not recorded.",
             ms(rest.0), ms(all.0), ms(rest.1), ms(all.1)
         )
     })

@@ -208,9 +208,12 @@ fn callback(a: &Callback, b: &Callback) -> Vec<String> {
     }
     let ran = |c: &Callback| c.figures.executions() > 0;
     match (ran(a), ran(b)) {
-        (true, false) => why.push(format!("it did not run, but had {} before", executions(a))),
+        (true, false) => why.push(format!(
+            "it does not run any more; it had {} before",
+            executions(a)
+        )),
         (false, true) if a.kind == b.kind => {
-            why.push(format!("it runs now and had {}", executions(b)))
+            why.push(format!("it runs now; it had {} before", executions(b)))
         }
         _ => {}
     }
@@ -252,7 +255,7 @@ fn edges(a: &Model, b: &Model, causes: &Causes, found: &mut Vec<Difference>) {
                         "through the middleware"
                     }
                 };
-                let why = format!("items pass {} instead of {}", way(b), way(a));
+                let why = format!("its items pass {} instead of {}", way(b), way(a));
                 found.push(difference(b, What::Changed, why));
             }
             (Some(_), Some(_)) | (None, None) => {}

@@ -16,7 +16,7 @@ pub struct Key([u8; 32]);
 
 /// The error that a secret key is too short. The field is the number of the key's bytes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the key has {0} bytes, but needs {LEAST_KEY} random ones. Make it with `head -c 32 /dev/urandom > redact.key`")]
+#[error("the key has {0} bytes, but needs at least {LEAST_KEY} random bytes. Make it with `head -c 32 /dev/urandom > redact.key`")]
 pub struct KeyError(usize);
 
 impl Key {

@@ -18,7 +18,7 @@ const OURS: &str = "and callback chain client data deadline decided default dist
     host humble iron jazzy kilted lyrical memory message mode node over rolling made other publishers request \
     response rest run service several stated subscription sync task thread timer topic unknown waited action idle \
     batch known guessed exact inferred ambiguous nearest feedback status send goal get result cancel onbeat model \
-    outside interface redacted callbacks hidden parts stand for them each such part has the load of all starts first cpus any \
+    outside interface redacted callbacks hidden parts stand for them each such part has the summed load of all its starts first cpus every cpu which one ran any \
     ways through only mean latency share their chains was not with policy assumptions limits recordings name what left out \
     within touch nothing kernel others unnamed untold \
     paths \

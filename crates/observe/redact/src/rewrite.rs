@@ -294,7 +294,7 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         let (assumptions, assumed) = speech.of(&self.model.assumptions);
         let (mut coverage, limits) = speech.of(&self.model.coverage);
         coverage.insert(format!(
-            "The model is redacted: {} of {} callbacks are hidden, and {} parts stand for several of them each. Each such part has the load of all, the starts of its first callback, and the CPUs of any.",
+            "The model is redacted: {} of {} callbacks are hidden, and {} parts stand for several of them each. Each such part has the summed load of its callbacks, the starts of its first callback, and every CPU on which one of them ran.",
             redacted.hidden, self.model.callbacks.len(), redacted.parts
         ));
         if redacted.unmeasured > 0 {

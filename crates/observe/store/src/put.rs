@@ -189,7 +189,7 @@ impl Written<'_> {
                 true => object.store(store, self.path),
                 false => Err(fault(
                     self.path,
-                    "the file changed while it was put. Put it again.",
+                    "the file changed while onbeat put it into the store. Put it again.",
                 )),
             };
         }
@@ -385,7 +385,7 @@ fn put_file(store: &Store, folder: &Path, file: &Listed) -> Result<(), StoreErro
     let changed = || {
         fault(
             &path,
-            "the file changes while it is read. Put the trace when its recording has ended.",
+            "the file changes while it is read. Put the trace into the store when its recording has ended.",
         )
     };
     let id = Id::parse(&file.object).ok_or_else(changed)?;

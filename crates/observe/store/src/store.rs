@@ -241,7 +241,7 @@ impl Store {
             index.rows.dedup();
             return Ok(index);
         }
-        let error = io::Error::other("its parts keep changing. Try again.");
+        let error = io::Error::other("the parts of the index keep changing. Try again.");
         Err(self.access("read", "index", &error))
     }
 

@@ -182,7 +182,7 @@ fn check_model(store: &Store, id: Id, runs: &BTreeSet<&str>) -> Result<Vec<Strin
         let key = tables::key(name, id);
         let found = store.read(&key, crate::columns::MAX_BYTES)?;
         if found.is_none() || bytes.ok() != found {
-            let line = store.damaged(&key, "it does not match its model");
+            let line = store.damaged(&key, "the table does not match its model");
             damaged.push(line.to_string());
         }
     }

@@ -47,7 +47,7 @@ impl FromStr for ModeRule {
             why,
         };
         let (names, when) = text.split_once('@').ok_or(wrong(
-            "it has no '@' with a time, a topic or a node's state",
+            "the text has no '@' with a time, a topic or a node's state",
         ))?;
         let names: Vec<&str> = names.split(',').map(str::trim).collect();
         if names.iter().any(|n| n.is_empty()) {
@@ -84,7 +84,7 @@ fn time(mode: &str, from: &str, to: &str) -> Result<ModeRule, &'static str> {
     };
     let from_ns = duration_ns(from.trim()).ok_or(no_time)?;
     match to_ns {
-        Some(to) if to <= from_ns => Err("it ends before it begins"),
+        Some(to) if to <= from_ns => Err("the time range ends before it begins"),
         _ => Ok(ModeRule::Time {
             mode: mode.into(),
             from_ns,

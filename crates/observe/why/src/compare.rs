@@ -321,7 +321,7 @@ impl Comparison {
             duration(self.excess_ns())
         );
         match said.split_last() {
-            None => format!("{by}, no single cause explains 1 %."),
+            None => format!("{by}, no single cause explains 1 % or more."),
             Some((only, [])) => format!("{by}, {only}."),
             Some((last, before)) => format!("{by}, {}, and {last}.", before.join(", ")),
         }
@@ -345,27 +345,35 @@ impl Finding {
             },
             Kind::Library => format!("work of the client library before {place}"),
             Kind::Preempted => format!("preemptions of {place}{}", with_culprit(" by ")),
-            Kind::Queued => format!("waits of {place} for a CPU{}", with_culprit(" behind ")),
+            Kind::Queued => format!(
+                "time in which {place} waited for a CPU{}",
+                with_culprit(" behind ")
+            ),
             Kind::Sleeps => match &self.by {
                 Some(Culprit::MutexOf(owner)) => {
-                    format!("sleeps of {place} for a mutex of {}", title(owner))
+                    format!(
+                        "time in which {place} slept for a mutex of {}",
+                        title(owner)
+                    )
                 }
-                _ => format!("sleeps of {place}{}", with_culprit(", ")),
+                _ => format!("time in which {place} slept{}", with_culprit(", ")),
             },
             Kind::Executor => {
                 let node = place.split(':').next().unwrap_or(place);
                 match &by {
                     Some(by) => format!("waits in the executor of {node} behind {by}"),
-                    None => format!("sleeps of the executor of {node} although {place} was due"),
+                    None => format!(
+                        "time in which the executor of {node} slept although {place} was due"
+                    ),
                 }
             }
             Kind::Transport => match &self.by {
                 Some(Culprit::Callback(outer)) => {
-                    format!("waits of {place} for {outer}, which takes its items")
+                    format!("time in which {place} waited for {outer}, which takes the items of {place}")
                 }
                 _ => format!("transport to {place}{}", with_culprit(", ")),
             },
-            Kind::Inputs => format!("waits of {place}{}", with_culprit(" for ")),
+            Kind::Inputs => format!("time in which {place} waited{}", with_culprit(" for ")),
             Kind::Timer => format!("time that stored data wait until {place} uses them"),
             Kind::Stolen => format!("time in which the host had the CPU of {place}"),
             Kind::Unknown => match self.reason {

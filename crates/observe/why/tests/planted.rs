@@ -289,7 +289,7 @@ fn a_wait_for_a_mutex_names_its_owner_and_the_thread_that_preempts_the_owner() {
         ]
     );
     let said = sentence(&explanation);
-    let named = "sleeps of /fusion:subscription(/chatter) for a mutex of /fusion (map), which for \
+    let named = "time in which /fusion:subscription(/chatter) slept for a mutex of /fusion (map), which for \
                  13 ms was preempted by neighbour (worker) (2 of 2";
     assert!(said.contains(named), "{said}");
 }
@@ -352,7 +352,7 @@ fn an_item_waits_for_the_callback_that_takes_it_within_its_own_execution() {
     });
     let explanation = explained(&events);
     let first = &explanation.comparison.as_ref().unwrap().findings[0];
-    let named = format!("waits of {S} for {SLOW}, which takes its items");
+    let named = format!("time in which {S} waited for {SLOW}, which takes the items of {S}");
     assert_eq!(first.text(), named);
     assert!((first.explained_ns - 15e6).abs() < 1.0, "{explanation:#?}");
 }

@@ -241,7 +241,7 @@ fn write_bounds(out: &mut dyn Write, model: &Model, bounds: &[ChainBound]) -> Re
         .names("chain", 1)
         .column("longest measured", Align::Right)
         .column("bound", Align::Right)
-        .column("of it others", Align::Right);
+        .column("caused by others", Align::Right);
     for of in bounds {
         let steps = of.steps.as_ref().map_or(&[][..], |s| s);
         let others: u64 = steps.iter().map(|s| s.others_ns).sum();

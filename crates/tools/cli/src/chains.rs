@@ -177,7 +177,7 @@ fn write_chain(
     if f.executions == 0 {
         return writeln!(
             out,
-            "  no execution was followed to its end; {} lost",
+            "  no execution was followed to its end; {} executions lost an item on the way",
             f.lost
         );
     }

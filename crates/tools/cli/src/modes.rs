@@ -111,7 +111,7 @@ fn write(
     table.write(out, &screen)?;
     writeln!(out).map_err(CliError::Stdout)?;
     if shown.is_empty() {
-        let none = "All parts exist in every mode.";
+        let none = "All callbacks, edges, junctions and chains exist in every mode.";
         return writeln!(out, "{none}").map_err(CliError::Stdout);
     }
     let mut table = Table::new().column("", Align::Left).names("what", 3);

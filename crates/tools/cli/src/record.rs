@@ -55,14 +55,14 @@ pub struct Args {
     /// Size of the ring buffer between kernel and recorder [default: 16M]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value_t = DEFAULT_BUFFER_BYTES.into(), hide_default_value = true)]
     pub buffer: u64,
-    /// Begin a new segment file at this size
+    /// Begin a new segment file when the current file has this size
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub segment: Option<u64>,
     /// Keep only the latest N segments (a flight recorder)
     #[arg(long, value_name = "N")]
     pub keep: Option<usize>,
-    /// Load a library into COMMAND that records its calls. It needs no special rights and costs
-    /// less than probes
+    /// Record calls with a library that onbeat loads into COMMAND. This way needs no special rights
+    /// and costs less than probes
     #[arg(long, requires = "command")]
     pub preload: bool,
     /// Place of probes in a function

@@ -109,7 +109,7 @@ fn print(found: &[FoundLedger], dry_run: bool) -> Result<(), CliError> {
             .column("thread", Align::Right)
             .column("process", Align::Right)
             .names("name", 1)
-            .column("as before", Align::Left)
+            .column("scheduling", Align::Left)
             .column("CPUs", Align::Left);
         for thread in &ledger.threads {
             let name = thread.name.clone();

@@ -29,7 +29,11 @@ pub struct Args {
 }
 
 pub fn wrong_config(path: &Path) -> impl FnOnce(serde_json::Error) -> CliError + '_ {
-    |e| CliError::in_file(path)(format!("{e}. See `onbeat shaper --help` for the form"))
+    |e| {
+        CliError::in_file(path)(format!(
+            "{e}. See `onbeat shaper --help` for the form of the configuration"
+        ))
+    }
 }
 
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {

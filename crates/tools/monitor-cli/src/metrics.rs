@@ -199,12 +199,12 @@ fn requirements(all: &mut Collector, findings: &[Finding]) {
     for (name, help, verdict) in [
         (
             "onbeat_requirement_violated",
-            "1 if the requirement is violated in the window.",
+            "1 if the requirement is violated in the window, otherwise 0.",
             Verdict::Violated,
         ),
         (
             "onbeat_requirement_passed",
-            "1 if the requirement holds in the window, with the requested confidence.",
+            "1 if the requirement holds in the window, with the requested confidence; otherwise 0.",
             Verdict::Passed,
         ),
     ] {
@@ -258,14 +258,14 @@ fn incidents(all: &mut Collector, counters: &Counters) {
     all.begin(
         "onbeat_programs",
         Kind::Counter,
-        "Starts of the program for incidents.",
+        "Starts of the program that --exec names.",
     );
     all.count(&[("result", "started")], counters.programs_started);
     all.count(&[("result", "left_out")], counters.programs_left_out);
     all.begin(
         "onbeat_otlp_exports",
         Kind::Counter,
-        "Messages to the OTLP collector. A replaced message was not sent, because the next message was ready before.",
+        "Messages to the OTLP collector. A replaced message was not sent, because the next message was ready before this one could be sent.",
     );
     all.count(&[("result", "sent")], counters.otlp.sent);
     all.count(&[("result", "failed")], counters.otlp.failed);
@@ -273,7 +273,7 @@ fn incidents(all: &mut Collector, counters: &Counters) {
     all.begin(
         "onbeat_reloads",
         Kind::Counter,
-        "Times that the requirements were read again.",
+        "Number of times that the requirements were read again.",
     );
     all.count(&[("result", "done")], counters.reloads);
     all.count(&[("result", "failed")], counters.reloads_failed);
@@ -284,7 +284,7 @@ fn chains(all: &mut Collector, figures: &Figures<'_>) {
     all.begin(
         "onbeat_chain_latency_seconds",
         Kind::Summary,
-        "Time from the first callback's start to the output: quantiles in the window, count and sum since the start.",
+        "Time from the first callback's start to the output: quantiles in the window, count and sum since the monitor's start.",
     );
     for row in chains {
         let labels = [("id", row.id.as_str()), ("chain", row.title.as_str())];
@@ -318,11 +318,11 @@ fn callbacks(all: &mut Collector, figures: &Figures<'_>) {
     for (name, help) in [
         (
             "onbeat_callback_execution_seconds",
-            "Time on the CPU per execution: quantiles in the window, count and sum since the start.",
+            "Time on the CPU per execution: quantiles in the window, count and sum since the monitor's start.",
         ),
         (
             "onbeat_callback_response_seconds",
-            "Time from the instant at which an execution could run until its end: quantiles in the window, count and sum since the start.",
+            "Time from the instant at which an execution could run until its end: quantiles in the window, count and sum since the monitor's start.",
         ),
     ] {
         all.begin(name, Kind::Summary, help);
@@ -338,7 +338,7 @@ fn callbacks(all: &mut Collector, figures: &Figures<'_>) {
     all.begin(
         "onbeat_callback_load_ratio",
         Kind::Gauge,
-        "Share of one CPU in the window.",
+        "CPU time of the callback in the window, as a share of one CPU.",
     );
     for row in callbacks {
         let labels = [("callback", row.id.as_str()), ("node", row.node.as_str())];

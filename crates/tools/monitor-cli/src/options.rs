@@ -71,7 +71,7 @@ pub struct Args {
     /// End after this time: 500ms, 60s, 10min, 2h
     #[arg(long, value_name = "T", value_parser = parse_duration)]
     pub duration: Option<Duration>,
-    /// Load a library into COMMAND that records its calls. It needs no special rights
+    /// Record calls with a library that onbeat loads into COMMAND. This way needs no special rights
     #[arg(long, requires = "command")]
     pub preload: bool,
     /// Start this command and watch it from its first instruction to its end
@@ -91,7 +91,8 @@ pub struct Saves {
     /// Save the events of this time after the begin of an incident
     #[arg(long, value_name = "T", value_parser = parse_duration, default_value = "5s")]
     pub after: Duration,
-    /// Remove the oldest and least severe incidents above this size
+    /// Remove the oldest and least severe incidents while all saved incidents together are above
+    /// this size
     #[arg(long, value_name = "BYTES", value_parser = parse_size, default_value = "1G")]
     pub max_size: u64,
     /// Size of the recording that is kept for saving incidents

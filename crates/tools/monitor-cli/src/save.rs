@@ -105,7 +105,9 @@ pub fn save(store: &Store, order: &Order) -> Result<(Saved, Known), String> {
         Ok(known)
     })?;
     let removed = store.make_room(&name).map_err(|e| {
-        format!("its files are complete, and the removal of older incidents failed: {e}")
+        format!(
+            "the incident's files are complete, but onbeat could not remove older incidents: {e}"
+        )
     })?;
     let saved = Saved {
         incident: order.incident.clone(),

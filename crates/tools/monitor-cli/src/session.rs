@@ -343,11 +343,11 @@ impl Session {
             Ok(()) => return,
             Err(Refusal::Rate) => {
                 self.counters.not_saved_rate += 1;
-                "too many were saved in the last hour (--saves-per-hour)"
+                "too many incidents were saved in the last hour (--saves-per-hour)"
             }
             Err(Refusal::Busy) => {
                 self.counters.not_saved_busy += 1;
-                "others are still being saved"
+                "other incidents are still being saved"
             }
         };
         let text = format!("incident {number} is not saved: {why}");

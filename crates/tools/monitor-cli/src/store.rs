@@ -53,13 +53,13 @@ impl Store {
             ))
         };
         let directory = Directory::private(path).map_err(|e| match e.raw_os_error() {
-            Some(libc::ENOTDIR | libc::ELOOP) => fail("it is a link or a file".into()),
+            Some(libc::ENOTDIR | libc::ELOOP) => fail("the path is a link or a file".into()),
             _ => fail(e.to_string()),
         })?;
         let fd = directory.as_fd().as_raw_fd();
         // SAFETY: the descriptor is open, and the call takes no pointers.
         if unsafe { libc::flock(fd, libc::LOCK_EX | libc::LOCK_NB) } != 0 {
-            return Err(fail("another monitor uses it".into()));
+            return Err(fail("another monitor uses the directory".into()));
         }
         let store = Store {
             directory,
@@ -139,7 +139,7 @@ impl Store {
             }
         }
         Err(io::Error::other(
-            "too many saved incidents have this time of begin",
+            "too many saved incidents have the same begin time as this one",
         ))
     }
 
@@ -295,7 +295,7 @@ mod tests {
         fs::create_dir(&other).unwrap();
         std::os::unix::fs::symlink(&other, &path).unwrap();
         let error = Store::open(&path, 1).err().unwrap().to_string();
-        assert!(error.contains("it is a link or a file"), "{error}");
+        assert!(error.contains("the path is a link or a file"), "{error}");
         fs::remove_file(&path).unwrap();
         let store = Store::open(&path, 1 << 20).unwrap();
         save(&store, "1", 1.0, 10);
@@ -317,7 +317,10 @@ mod tests {
         let path = held.path().join("incidents");
         let store = Store::open(&path, 1).unwrap();
         let second = Store::open(&path, 1).err().unwrap().to_string();
-        assert!(second.contains("another monitor uses it"), "{second}");
+        assert!(
+            second.contains("another monitor uses the directory"),
+            "{second}"
+        );
         let failed = store.add("1", |part| {
             fs::write(part.join("half"), "x").unwrap();
             Err::<(), _>("No space left on device".into())

@@ -463,12 +463,16 @@ fn wrong_options_give_one_line_of_error_and_an_exit_code() {
             1,
             "nowhere.yaml: no such file",
         ),
-        (&["wrong.yaml", RECORDED], 1, "chains[0]: it limits nothing"),
+        (
+            &["wrong.yaml", RECORDED],
+            1,
+            "chains[0]: the rule limits nothing",
+        ),
         (&["r.yaml", "nowhere"], 1, "nowhere: no such file"),
         (
             &["r.yaml", RECORDED, "--incidents", "link"],
             1,
-            "it is a link or a file",
+            "the path is a link or a file",
         ),
         (
             &["r.yaml", RECORDED, "--http", &port],

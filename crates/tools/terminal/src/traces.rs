@@ -101,7 +101,7 @@ pub fn copy_part(
         }
         writer.push(&event).map_err(|e| e.to_string())?;
     }
-    let (first, last) = found.ok_or("no event was recorded in this time")?;
+    let (first, last) = found.ok_or("no event was recorded in this time span")?;
     let start = (*span.start()).max(manifest.span.start_monotonic_ns);
     let before = start - manifest.span.start_monotonic_ns;
     manifest.span.start_monotonic_ns += before;

@@ -125,11 +125,11 @@ fn head(app: &App, buffer: &mut Buffer) {
     } else if view.left_out_processes > 0 {
         let n = view.left_out_processes;
         let what = if n == 1 {
-            "process creates"
+            "process that creates"
         } else {
-            "processes create"
+            "processes that create"
         };
-        second = format!("{n} {what} too many names; left out");
+        second = format!("not counted: {n} {what} too many names");
     } else if view.left_out > 0 {
         second = format!("{} values not counted: more than 4096 names", view.left_out);
     } else if view.forgotten > 0 {

@@ -60,7 +60,7 @@ pub struct Args {
     /// Watch only processes in the same container (pid namespace) as the process with this id
     #[arg(long, value_name = "PID", conflicts_with_all = ["command", "pid"])]
     pub container: Option<u32>,
-    /// Load a library into COMMAND that records its calls. It needs no special rights
+    /// Record calls with a library that onbeat loads into COMMAND. This way needs no special rights
     #[arg(long, requires = "command")]
     pub preload: bool,
     /// Start this command and watch it from its first instruction to its end

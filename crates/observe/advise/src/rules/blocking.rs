@@ -18,12 +18,12 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
         cost_ns: Some(cost_ns),
         share,
         finding: format!(
-            "{} sleeps for {} in an execution (longest {}; {times:.1} sleeps per execution)",
+            "{} sleeps for {} per execution on average (at most {}; {times:.1} sleeps per execution)",
             callback.id,
             duration(blocked.mean()),
             duration(blocked.max() as f64)
         ),
-        remedy: "do not let it wait for a service's response, for a device, or for a lock that is held during longer work. \
+        remedy: "do not let the callback wait for a service's response, for a device, or for a lock that is held during longer work. \
                  Take the response in a callback of its own"
             .to_owned(),
         evidence: vec![

@@ -52,7 +52,7 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
             duration(waiting.quantile(0.99) as f64),
             first_three(&named)
         ),
-        remedy: "give it a callback group and an executor of its own, whose thread has the higher priority"
+        remedy: "give the callback a callback group and an executor of its own, whose thread has a higher priority"
             .to_owned(),
         evidence,
     })

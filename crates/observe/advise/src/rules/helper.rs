@@ -39,8 +39,8 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
             duration(ready.max() as f64),
             scheduled(most)
         ),
-        remedy: "give it a priority above all threads on its CPUs, the real-time executor that gets its items included, \
-                 or move it to a CPU without real-time programs"
+        remedy: "give this thread a higher priority than all threads on its CPUs, including the real-time executor that \
+                 gets its items, or move this thread to a CPU without real-time programs"
             .to_owned(),
         evidence: evidence(most, edge),
     })

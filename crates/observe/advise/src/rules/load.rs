@@ -84,7 +84,7 @@ fn of_cpus(view: &View<'_>, options: &Options) -> Vec<Advice> {
                 percent(load),
                 loads(callbacks)
             ),
-            remedy: format!("move some of them to {where_to}"),
+            remedy: format!("move some of these callbacks to {where_to}"),
             evidence: evidence(callbacks),
         });
     }

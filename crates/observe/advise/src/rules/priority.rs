@@ -126,7 +126,7 @@ fn finding(
         .collect();
     let who = match (above.is_empty(), own) {
         (false, _) => format!(
-            "; less important callbacks go before it: {}",
+            "; less important callbacks run before it: {}",
             first_three(&named)
         ),
         (true, None) => {
@@ -136,7 +136,10 @@ fn finding(
                 .iter()
                 .map(|c| c.figures.load)
                 .sum();
-            format!("; other callbacks take {} of these CPUs", percent(load))
+            format!(
+                "; other callbacks use {} of the time of these CPUs",
+                percent(load)
+            )
         }
         (true, Some(_)) => {
             "; the cause is not a callback of the model but another thread or the host".to_owned()
@@ -155,12 +158,12 @@ fn remedy(own: Option<u8>, above: &[&Callback]) -> String {
     match (own, highest) {
         (_, Some(highest)) => {
             format!(
-                "give its thread a real-time priority above {highest}, or the others a lower one"
+                "give its thread a real-time priority above {highest}, or give the other callbacks' threads a lower priority"
             )
         }
         (None, None) => "give its thread a real-time priority (SCHED_FIFO)".to_owned(),
         (Some(_), None) => {
-            "keep other real-time threads off its CPU: its `causes` in the model name them"
+            "keep other real-time threads off its CPU. The callback's field `causes` in the model names these threads"
                 .to_owned()
         }
     }

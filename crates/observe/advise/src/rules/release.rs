@@ -34,7 +34,7 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
     let (why, remedy) = match beside.is_empty() {
         false => (
             format!("; its thread also runs {}", first_three(&beside)),
-            "give it a callback group and an executor of its own",
+            "give the callback a callback group and an executor of its own",
         ),
         true => (
             String::new(),
@@ -48,7 +48,7 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
         cost_ns: None,
         share: p99_ns / period_ns,
         finding: format!(
-            "{} starts {} after it was due, one time in a hundred ({} of its period){why}",
+            "one in a hundred executions of {} starts at least {} after its release ({} of the period){why}",
             callback.id,
             duration(p99_ns),
             percent(p99_ns / period_ns)

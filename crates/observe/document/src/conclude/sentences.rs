@@ -124,12 +124,12 @@ fn of_group(group: &Group) -> Option<String> {
     };
     let doubt = match group.state {
         JunctionState::Ambiguous if group.without_open.kind == JunctionKind::And => format!(
-            ". Perhaps only {} wait for one another, because they never waited only for an input of the others. Settle it with --junction '{}', with the inputs in brackets after the node, or with more runs",
+            ". Perhaps only {} wait for one another, because no output waited only for an input of the other callbacks. Settle it with --junction '{}', with the inputs in brackets after the node, or with more runs",
             group.without_open.inputs.join(" and "),
             group.statement(JunctionKind::And)
         ),
         JunctionState::Ambiguous => format!(
-            ". Only one of them publishes it, so it might also publish on its own input and only read what the others stored. Settle it with --junction '{}' or '= or', or with more runs",
+            ". Only one of these callbacks publishes {topic}, so this callback might also publish on its own input and only read what the other callbacks stored. Settle it with --junction '{}' or '= or', or with more runs",
             group.statement(JunctionKind::And)
         ),
         JunctionState::Decided | JunctionState::Stated => String::new(),
@@ -171,7 +171,7 @@ fn of_open(graph: &Graph, junctions: &[Junction]) -> Option<String> {
     let names = together(&topics).unwrap_or_else(|| topics.join(", "));
     (!topics.is_empty()).then(|| {
         format!(
-            "The subscriptions that publish {names} are assumed to do so each on its own input. They might wait for one another instead, because their nodes are unknown. Record the start of their processes to settle it."
+            "Each subscription that publishes {names} is assumed to do so on its own input. The nodes of these subscriptions are unknown, so the subscriptions might wait for one another instead. Record the start of their processes to settle it."
         )
     })
 }
@@ -243,9 +243,9 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::Aborted(s) => format!("{s} was started {times} without a recorded end (an exception, or lost events). These executions are not in its times."),
         Note::Assumed(sentence) | Note::Said(sentence) => sentence.clone(),
         Note::CallerGuess(s) => format!("Some requests of {s} could have come from several clients. The client that sent first is assumed."),
-        Note::CallerUnknown(s) => format!("The caller of {s} was not recorded {times}."),
+        Note::CallerUnknown(s) => format!("{s} was called {times} by a caller that was not recorded."),
         Note::Capped(s) => format!("More paths lead to {s} than the model lists: executions on the other paths were left out {times}, as the field 'dropped' of its chains says. The times from each source to each sink ('end_to_end') are complete."),
-        Note::ClockStep => format!("The machine's clock was set {times}. Near these times, timers on system time have no release jitter."),
+        Note::ClockStep => format!("The machine's clock was set {times}. Near these times, the release jitter of timers on system time was not measured."),
         Note::Cut(s) => format!("Parts of chains are chains of their own ({s}), as stated with --from and --to. Only the first such output of each execution counts."),
         Note::CutOff(s) => format!("{s} was cut off {times} by the end of its process. These executions are not in its times."),
         Note::Doubled(s) => format!("Items of the link {s} were received {times} at an end that had them already. They are counted only here."),
@@ -263,7 +263,7 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::Outside(s) => format!("{s} was published outside of callbacks {times}. Chains of these items begin with the callback that takes them."),
         Note::Overtaken(s) => format!("A callback took {n} items of {s} and then a later one before it published anything. The earlier items count as taken, but no chain follows them."),
         Note::Shared(s) => format!("{s} ran {times} together with other callbacks of its action, which rclpy runs without a break between them. These executions are not in its times."),
-        Note::PairsCapped => format!("There are more pairs of a source and a sink than the model keeps: it lacks {n} outputs in 'end_to_end'. Name the ends that matter with --from and --to."),
+        Note::PairsCapped => format!("There are more pairs of a source and a sink than the model keeps, so its field 'end_to_end' lacks {n} outputs. Name the ends that matter with --from and --to."),
         Note::PeriodChanged(s) => format!("The period of {s} was changed {times}. The model shows the period with which the timer was made, also in its name."),
         Note::Renamed(s) if n == 1 => format!("The node {s} has something in its own name that differs from run to run (a process id, an address, a counter). This part is left out."),
         Note::Renamed(s) => format!("{n} node names are combined as {s}: they differ only in parts that change from run to run (a process id, an address, a counter)."),
@@ -278,7 +278,7 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::Unbegun => format!("The first item that a thread took in the recording was left out {times}: a callback that began before the recording may have taken it."),
         Note::Undecided => format!("onbeat could not decide {times} to which callback or caller an event belongs, because the evidence came too late."),
         Note::UnknownCallback => format!("An unknown callback ran {times}: it was created before the recording."),
-        Note::UnknownGoal(s) => format!("It was unknown {times} which of several goals of {s} was executed, or had the result that was sent. No edge or chain leads to these executions."),
+        Note::UnknownGoal(s) => format!("It was unknown {times} which of several goals of {s} was executed, or to which of these goals a result belongs. No edge or chain leads to these executions."),
         Note::ModeUnseen(s) => format!("The mode {s} was asked for with --mode, and did not begin in {}.", if n == 1 { "one run".into() } else { format!("{n} runs") }),
         Note::UnknownMachine => format!("A lifecycle node that was made before the recording changed its state {times}. Its name is unknown, so no mode began."),
         Note::UnknownHandle => format!("An unknown endpoint was used {times}: it was created before the recording, or the event of its creation was lost."),
@@ -287,7 +287,7 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::Unclaimed(s) => format!("Items of the link {s} were received {times} where no callback runs. No edge or chain continues from them."),
         Note::UnseenTime => format!("Work of executors without events of its own took {:.1} ms of CPU time in all.", n as f64 / 1e6),
         Note::UnseenWork => format!("Executors ran work without events of its own {times}: QoS events, guard conditions, other waitables, or nothing at all after waking up."),
-        Note::Unshown(s) => format!("{s} ran {times} on a thread of a pool where no event shows it. These executions are not in its times."),
+        Note::Unshown(s) => format!("{s} ran {times} on a thread of a pool, at a time that no event shows. These executions are not in its times."),
         Note::Unseen(s) => format!("{s} ran {times} on an input that was not seen. No edge or chain leads to these executions."),
     }
 }

@@ -35,7 +35,7 @@ pub enum CutError {
         before: Vec<String>,
     },
     #[error(
-        "no chain between these ends passes {}. These chains pass {}. Name some of those instead.",
+        "no chain between these ends passes {}. The chains between these ends pass {}. Choose from these names.",
         names(through),
         names(near)
     )]

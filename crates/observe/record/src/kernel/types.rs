@@ -101,20 +101,20 @@ impl Given {
 /// Checks the size, the header and the positions of the sections of a BTF file. Returns the first fault.
 fn check(bytes: &[u8]) -> Result<(), &'static str> {
     if bytes.len() as u64 > BYTES_MAX {
-        return Err("it has more than 64 MiB");
+        return Err("the file has more than 64 MiB");
     }
     if bytes.starts_with(b"\x7fELF") {
-        return Err("it is an ELF file");
+        return Err("the file is an ELF file");
     }
     let Some(header) = bytes.get(..HEADER) else {
-        return Err("it is too short");
+        return Err("the file is too short");
     };
     let magic = u16::from_ne_bytes([header[0], header[1]]);
     if magic == MAGIC.swap_bytes() {
-        return Err("it is for a processor with the other byte order");
+        return Err("the file is for a processor with the other byte order");
     }
     if magic != MAGIC || header[2] != 1 {
-        return Err("it does not begin like BTF");
+        return Err("the file does not begin like BTF");
     }
     let word = |at: usize| {
         let bytes: [u8; 4] = header[at..at + 4].try_into().unwrap_or_default();
@@ -124,7 +124,7 @@ fn check(bytes: &[u8]) -> Result<(), &'static str> {
     let is_inside = |at: usize| length + word(at) + word(at + 4) <= rest;
     // The types begin at byte 8 of the header, the strings at byte 16.
     if length < HEADER as u64 || !is_inside(8) || !is_inside(16) || word(12) == 0 {
-        return Err("it is cut off");
+        return Err("the file is cut off");
     }
     Ok(())
 }
@@ -166,17 +166,17 @@ mod tests {
     fn only_whole_btf_of_this_byte_order_is_accepted() {
         assert_eq!(check(&header(12, 4)), Ok(()));
         let cut = &header(12, 4)[..30];
-        assert_eq!(check(cut), Err("it is cut off"));
-        assert_eq!(check(&header(0, 4)), Err("it is cut off"));
-        assert_eq!(check(b"\x7fELF and more"), Err("it is an ELF file"));
-        assert_eq!(check(b"short"), Err("it is too short"));
-        assert_eq!(check(&[b'x'; 100]), Err("it does not begin like BTF"));
+        assert_eq!(check(cut), Err("the file is cut off"));
+        assert_eq!(check(&header(0, 4)), Err("the file is cut off"));
+        assert_eq!(check(b"\x7fELF and more"), Err("the file is an ELF file"));
+        assert_eq!(check(b"short"), Err("the file is too short"));
+        assert_eq!(check(&[b'x'; 100]), Err("the file does not begin like BTF"));
         let mut swapped = header(12, 4);
         swapped.swap(0, 1);
         assert!(check(&swapped).is_err_and(|why| why.contains("byte order")));
         let mut beyond = header(12, 4);
         beyond[12..16].copy_from_slice(&u32::MAX.to_ne_bytes());
-        assert_eq!(check(&beyond), Err("it is cut off"));
+        assert_eq!(check(&beyond), Err("the file is cut off"));
     }
 
     #[test]

@@ -113,8 +113,12 @@ impl Budget {
 
     pub fn left_out(&self) -> Vec<String> {
         let sentences = self.sentences.iter().map(|s| format!("not probed: {s}."));
-        let more = (self.further_sentences > 0)
-            .then(|| format!("not probed: {} more of this kind.", self.further_sentences));
+        let more = (self.further_sentences > 0).then(|| {
+            format!(
+                "{} more warnings about files and functions that are not probed were left out.",
+                self.further_sentences
+            )
+        });
         sentences.chain(more).collect()
     }
 }
@@ -179,14 +183,14 @@ mod tests {
         for pid in 0..1000 {
             budget.leave_out_of(
                 pid,
-                vec!["/tmp/librcl.so: it is not a regular file: Fifo".into()],
+                vec!["/tmp/librcl.so: the file is not a regular file: Fifo".into()],
             );
         }
         let said = budget.left_out();
         assert_eq!(said.len(), SENTENCES_MAX + 1);
         assert_eq!(
             said.last().map(String::as_str),
-            Some("not probed: 950 more of this kind.")
+            Some("950 more warnings about files and functions that are not probed were left out.")
         );
     }
 }

@@ -49,7 +49,7 @@ pub const PROBES: &[Probe] = &[
         Tracetools,
         ["ros_trace_rcl_init"],
         "on_rcl_init",
-        "processes that start during the recording count as late"
+        "processes that start during the recording count as late, as if they ran before it"
     ),
     row!(
         "rcl_node_init",
@@ -571,7 +571,7 @@ pub const KERNEL_PROBES: &[KernelProbe] = &[
     KernelProbe {
         name: "sched_migrate_task",
         program: "on_migrate",
-        consequence: "who had the CPU is unknown for waits in which a thread moves to another CPU",
+        consequence: "if a thread moves to another CPU while it waits, it is unknown which thread had the CPU",
     },
     KernelProbe {
         name: "task_rename",

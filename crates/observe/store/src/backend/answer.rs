@@ -41,7 +41,7 @@ pub(super) fn refused(answer: &mut Response<Body>) -> io::Error {
         (_, "ExpiredToken" | "InvalidToken") => "AWS_SESSION_TOKEN is not valid or has expired",
         (_, "RequestTimeTooSkewed") => "this machine's clock is wrong",
         (301 | 307 | 400, _) => "check that AWS_REGION is the region of the bucket",
-        (403, _) => "the credentials do not permit this",
+        (403, _) => "the credentials do not permit this request",
         _ => "the server refuses the request",
     };
     let space = if code.is_empty() { "" } else { " " };

@@ -562,7 +562,7 @@ fn the_model_does_not_guess_which_of_two_goals_is_executed() {
     assert_eq!(callback(&m, EXECUTION).figures.exec_ns.count(), 2);
     assert!(m.edges.iter().all(|e| e.to != EXECUTION), "{:?}", edges(&m));
     let said = |c: &&String| {
-        c.contains("It was unknown 2 times which of several goals of /walk was executed, or had the result")
+        c.contains("It was unknown 2 times which of several goals of /walk was executed, or to which of these")
     };
     assert!(m.coverage.iter().any(|c| said(&c)), "{:?}", m.coverage);
 }
@@ -641,7 +641,8 @@ fn the_model_does_not_guess_which_waiting_code_published() {
     // Both ran, and the duration of each is unknown too.
     for client in [GOALS, RESULTS] {
         assert_eq!(callback(&m, client).figures.exec_ns.count(), 0, "{client}");
-        let said = format!("{client} ran 5 times on a thread of a pool where no event shows it");
+        let said =
+            format!("{client} ran 5 times on a thread of a pool, at a time that no event shows");
         assert!(
             m.coverage.iter().any(|c| c.starts_with(&said)),
             "{:?}",
@@ -689,7 +690,8 @@ fn waiting_code_that_publishes_nothing_on_a_pool_has_no_times() {
     s += "3000ms cpu0 10/10 wait_set_init\n";
     let m = model(&s);
     assert_eq!(callback(&m, RESULTS).figures.exec_ns.count(), 0);
-    let said = format!("{RESULTS} ran 5 times on a thread of a pool where no event shows it");
+    let said =
+        format!("{RESULTS} ran 5 times on a thread of a pool, at a time that no event shows");
     assert!(
         m.coverage.iter().any(|c| c.starts_with(&said)),
         "{:?}",

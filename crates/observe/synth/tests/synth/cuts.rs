@@ -168,7 +168,7 @@ fn errors_for_cuts_that_are_not_possible_list_similar_names() {
     let (_, text) = error("driver", "/map", &["sink"]);
     assert_eq!(
         text,
-        "no chain between these ends passes sink. These chains pass /lidar/driver, /lidar/filter, /mapper. Name some of those instead."
+        "no chain between these ends passes sink. The chains between these ends pass /lidar/driver, /lidar/filter, /mapper. Choose from these names."
     );
     // Two nodes whose names end alike.
     let mut s = System::new();

@@ -192,7 +192,7 @@ fn callback_title(callback: &Callback) -> String {
     if f.exec_ns.count() > 0 {
         let _ = writeln!(
             text,
-            "{} executions\nexecution {} / {} / {} (min / mean / max)",
+            "{} executions\nexecution time {} / {} / {} (min / mean / max)",
             f.executions(),
             duration(f.exec_ns.min() as f64),
             duration(f.exec_ns.mean()),

@@ -113,7 +113,7 @@ fn promises(plan: &Plan) -> Vec<String> {
     }
     lines.extend(p.cost.map(|cost| {
         format!(
-            "  average {} above the unshaped one as measured, at most {} above it on later starts ({} allowed)",
+            "  average latency above the unshaped one: {} measured, at most {} at later starts ({} allowed)",
             percent(cost.measured),
             percent(cost.bound),
             percent(cost.asked)
@@ -169,7 +169,7 @@ fn miss(miss: Miss) -> String {
     };
     format!(
         "  at most {} of executions miss the last slot, at {} ms ({} confidence; {} executions of {} starts, \
-         as many as {} independent ones; {tail})",
+         worth {} independent ones; {tail})",
         miss.rate,
         ms(miss.limit_ms),
         percent(miss.confidence),

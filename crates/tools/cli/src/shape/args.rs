@@ -156,11 +156,11 @@ pub struct InsteadArgs {
     /// Only print the arguments that remap the plan's topics
     #[arg(long)]
     pub remap: bool,
-    /// Print the status of the running sessions (with --pid: of these)
+    /// Print the status of all running sessions, or of the sessions that --pid names
     #[arg(long, conflicts_with_all = ["command", "verify", "duration", "trace", "samples", "remap", "dry_run", "metrics", "diagnostics"])]
     pub status: bool,
-    /// Make the running sessions (with --pid: these) read their plan file again, and print the
-    /// result
+    /// Make all running sessions, or those that --pid names, read their plan file again, and print
+    /// the result
     #[arg(long, conflicts_with_all = ["command", "verify", "duration", "trace", "samples", "remap", "dry_run", "metrics", "diagnostics", "status"])]
     pub reload: bool,
     /// Print the status as Prometheus text (with --status)

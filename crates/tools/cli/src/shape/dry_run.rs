@@ -64,7 +64,7 @@ fn threads(plan: &Plan, found: &DryRun) -> Table {
     let mut table = Table::new()
         .column("thread", Align::Right)
         .names("name", 1)
-        .column("now", Align::Left)
+        .column("policy now", Align::Left)
         .column("CPUs", Align::Left)
         .names("goes to", 1)
         .column("CPU", Align::Right)
@@ -99,7 +99,7 @@ fn sentences(found: &DryRun) -> Vec<String> {
     }
     said.extend(found.sharing.iter().map(|u| {
         format!(
-            "shares: {} is not in the plan, and would run only in the slots of thread {} (it ran {} times meanwhile).",
+            "shares: {} is not in the plan, and would run only in the slots of thread {} (this callback ran {} times meanwhile).",
             u.id, u.tid, u.runs
         )
     }));

@@ -109,13 +109,19 @@ fn gates(summary: &Summary) -> Vec<Vec<String>> {
     for gate in gates.filter(|g| g.ends > 0) {
         let (server, of) = (&gate.server, gate.ends);
         row(
-            format!("{server}: working at the end of a slot"),
+            format!("{server}: slot ends at which a thread worked"),
             format!("{} of {of}", gate.working),
         );
         let counts = [
-            ("state unknown at the end of a slot", gate.unknown),
-            ("frozen while working", gate.hard),
-            ("still working at the next slot", gate.unfinished),
+            ("slot ends with a thread in an unknown state", gate.unknown),
+            (
+                "slot ends at which a thread was frozen while it worked",
+                gate.hard,
+            ),
+            (
+                "slot ends after which a thread worked until the next slot",
+                gate.unfinished,
+            ),
         ];
         for (what, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
             row(format!("{server}: {what}"), format!("{count} of {of}"));

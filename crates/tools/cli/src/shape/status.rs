@@ -145,7 +145,7 @@ fn figures(status: &Value) -> Table {
         (passed, &counts["skipped_slots"]),
         ("slips of throttled inputs", &counts["slips"]),
         ("times the guard opened all slots", &guard["opened"]),
-        ("all slots opened without the guard", &guard["silent"]),
+        ("times the dispatcher opened all slots", &guard["silent"]),
         ("new plans that were refused", &status["plan"]["refused"]),
     ] {
         figures.row(vec![name.into(), String::new(), number(count).to_string()]);

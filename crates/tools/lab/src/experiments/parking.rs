@@ -118,7 +118,10 @@ impl Part {
             let run = one_run(context, &work, attempt, duration_s, programs);
             if let Some(syn) = &mut syn {
                 if !syn.running() {
-                    let why = format!("SYN ended before the demo{}", syn.last_error());
+                    let why = format!(
+                        "the synthetic demo SYN ended before the parking demo{}",
+                        syn.last_error()
+                    );
                     return Err(LabError::program("SYN", why));
                 }
             }
@@ -233,10 +236,10 @@ fn summarise(context: &mut Context, report: &mut Report, model: &Model, part: Pa
             model.runs.len(),
             match part {
                 Part::Alone => "",
-                Part::BesideSyn => " beside SYN",
+                Part::BesideSyn => " beside the synthetic demo SYN",
             }
         ),
-        "CB | node | count | mBCET | mACET | mWCET | load % | thesis mBCET | mACET | mWCET",
+        "callback | node | executions | mBCET | mACET | mWCET | load, % | mBCET in the thesis | mACET in the thesis | mWCET in the thesis",
     );
     let mut raw = context.raw(
         &format!("{}.evolution.csv", part.id()),

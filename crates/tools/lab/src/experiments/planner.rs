@@ -421,9 +421,10 @@ PySwarms, best | onbeat's computing time, ms | PySwarms' computing time, ms | sp
         report.tables.push(table);
     }
     report.note(
-        "The thesis's latencies are not published. 'parking' has their range (33.0 to 84.7 ms) and nearly their mean \
-         (67.4 ms). Random stands for 200 placements. PySwarms runs global best with 50 particles, 500 iterations and the \
-         parameters of its own examples. Its time is that of `optimize` alone; onbeat's starts at the unsorted latencies.",
+        "The thesis's latencies are not published. The latencies of 'parking' have the same range (33.0 to 84.7 ms) \
+         and nearly the same mean (67.4 ms) as those of the thesis. Random slots are 200 random placements. PySwarms runs \
+         global best with 50 particles, 500 iterations and the parameters of its own examples. The computing time of PySwarms \
+         is that of `optimize` alone. The computing time of onbeat begins with the unsorted latencies.",
     );
 }
 

@@ -275,7 +275,7 @@ impl Report {
     pub fn text(&self) -> String {
         let mut figures = Table::new(
             "Figures",
-            "figure | value | unit | 95 % interval | target | verdict | baseline | of",
+            "figure | value | unit | 95 % interval | target | verdict | baseline | source of the baseline",
         );
         for f in &self.figures {
             let sign = f.sign();
@@ -299,7 +299,7 @@ impl Report {
         }
         let verdicts = self.verdicts();
         if !verdicts.is_empty() {
-            let _ = writeln!(out, "Verdicts, and what decided\n{verdicts}");
+            let _ = writeln!(out, "Verdicts, and what decided on each\n{verdicts}");
         }
         for note in &self.notes {
             let _ = writeln!(out, "note: {note}");

@@ -119,7 +119,7 @@ impl Relation {
 
 pub fn judge(value: f64, evidence: &Evidence, relation: Relation, target: f64) -> Judgement {
     if !value.is_finite() {
-        return Judgement::cannot("it was not measured");
+        return Judgement::cannot("the figure was not measured");
     }
     if evidence.exact {
         let verdict = match relation.holds(value, target) {
@@ -160,7 +160,7 @@ fn obstacle(evidence: &Evidence) -> Option<String> {
             ))
         }
         (None, Some(why)) => Some(format!(
-            "it comes from a single run, and this run was disturbed: {why}"
+            "the figure comes from a single run, and this run was disturbed: {why}"
         )),
         _ => None,
     }

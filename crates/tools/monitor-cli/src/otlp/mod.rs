@@ -295,7 +295,7 @@ mod tests {
         (0..2).for_each(|_| go_on.send(()).unwrap());
         let lines = news_until(&mut otlp, |counts| counts.failed == 2);
         assert_eq!(lines.len(), 1, "{lines:?}");
-        assert!(lines[0].contains("it answers 503"), "{lines:?}");
+        assert!(lines[0].contains("the collector answers 503"), "{lines:?}");
         otlp.send(&[], 6, 6);
         go_on.send(()).unwrap();
         let lines = news_until(&mut otlp, |counts| counts.sent == 1);

@@ -178,10 +178,14 @@ fn unchunked(mut bytes: &[u8]) -> Option<Vec<u8>> {
 
 fn refused(code: u16, retry_after: Option<&str>) -> Failure {
     let why = match code {
-        300..=399 => format!("it answers {code}, a redirection. Name the collector's own address"),
-        404 | 405 => format!("it answers {code}. Add the path, which often is /v1/metrics"),
-        429 => "it answers 429: it gets too many messages".into(),
-        _ => format!("it answers {code}"),
+        300..=399 => {
+            format!("the collector answers {code}, a redirection. Name the collector's own address")
+        }
+        404 | 405 => {
+            format!("the collector answers {code}. Add the path, which often is /v1/metrics")
+        }
+        429 => "the collector answers 429: it gets too many messages".into(),
+        _ => format!("the collector answers {code}"),
     };
     // Only these two ask for a pause.
     let asks = matches!(code, 429 | 503);
@@ -199,7 +203,7 @@ fn taken(body: &[u8]) -> Result<(), Failure> {
         return Ok(());
     }
     let Ok(serde_json::Value::Object(answer)) = serde_json::from_slice(body) else {
-        return Err(Failure::new("its answer does not follow OTLP"));
+        return Err(Failure::new("the collector's answer does not follow OTLP"));
     };
     let partial = answer.get("partialSuccess");
     let rejected = partial.and_then(|p| p.get("rejectedDataPoints"));
@@ -214,7 +218,7 @@ fn taken(body: &[u8]) -> Result<(), Failure> {
             let words = words.and_then(|w| w.as_str()).unwrap_or("no reason given");
             let words: String = words.chars().take(WORDS_MAX).collect();
             Err(Failure::new(format!(
-                "it rejected {count} data points: {words}"
+                "the collector rejected {count} data points: {words}"
             )))
         }
     }
@@ -265,11 +269,11 @@ mod tests {
             (b"HTTP/1.1 2OO OK\r\n\r\n", "the answer is not HTTP"),
             (b"HTTP/1.1 200 OK\r\nContent-Le", "no answer: the collector was too slow"),
             (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{}", "no answer: the collector was too slow"),
-            (b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>", "its answer does not follow OTLP"),
-            (b"HTTP/1.1 302 Found\r\nLocation: /\r\n\r\n", "it answers 302, a redirection. Name the collector's own address"),
-            (b"HTTP/1.1 404 x\r\n\r\n", "it answers 404. Add the path, which often is /v1/metrics"),
-            (b"HTTP/1.1 500 x\r\nRetry-After: 9\r\n\r\n", "it answers 500"),
-            (b"HTTP/1.1 200 OK\r\nContent-Length: 76\r\n\r\n{\"partialSuccess\":{\"rejectedDataPoints\":\"3\",\"errorMessage\":\"they are old\"}}  ", "it rejected 3 data points: they are old"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>", "the collector's answer does not follow OTLP"),
+            (b"HTTP/1.1 302 Found\r\nLocation: /\r\n\r\n", "the collector answers 302, a redirection. Name the collector's own address"),
+            (b"HTTP/1.1 404 x\r\n\r\n", "the collector answers 404. Add the path, which often is /v1/metrics"),
+            (b"HTTP/1.1 500 x\r\nRetry-After: 9\r\n\r\n", "the collector answers 500"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 76\r\n\r\n{\"partialSuccess\":{\"rejectedDataPoints\":\"3\",\"errorMessage\":\"they are old\"}}  ", "the collector rejected 3 data points: they are old"),
         ] {
             let failure = posted(answer, b"{}").unwrap_err();
             assert_eq!(failure, Failure::new(why));

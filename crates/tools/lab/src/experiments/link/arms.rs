@@ -241,7 +241,7 @@ fn built(folder: &str) -> Result<(), String> {
     let log = std::fs::read_to_string(made.with_extension("log")).unwrap_or_default();
     match log.lines().next() {
         Some(why) => Err(format!("building failed: {why}")),
-        None => Err("not built. Run `./dev bench link`".into()),
+        None => Err("the program was not built. Run `./dev bench link`".into()),
     }
 }
 

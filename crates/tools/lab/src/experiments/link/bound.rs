@@ -198,8 +198,8 @@ fn add_results(
     late: &[Late],
 ) {
     let title = "Longest latency and its bound on a port of 1 Gbit/s that three streams share, us";
-    let head = "priority, message | bound: wire | CPU | both | longest | bound / longest | \
-longest beside load | messages | later than the bound | without a broken assumption";
+    let head = "priority, message | bound: wire | bound: CPU | bound: both | longest latency | bound / longest latency | \
+longest latency beside load | messages | messages later than the bound | late messages that no broken assumption explains";
     let mut table = Table::new(title, head);
     for (at, (priority, bytes, _)) in STREAMS.into_iter().enumerate() {
         let us = |ns: u64| ns as f64 / 1000.0;
@@ -237,7 +237,7 @@ longest beside load | messages | later than the bound | without a broken assumpt
     report.tables.push(table);
     let Cpu { wake_ns, stall_ns } = Cpu::default();
     report.note(format!(
-        "bound: the time from when the sender has the complete message until the receiver can read it. It assumes that steps of threads take {} us, stalls add up to {} us, the way takes {} us, senders wake up at most {} us after their period (jitter), and links are not encrypted. The column 'longest' has runs on the machine as it is. Two broken assumptions explain a message that was later than its bound: recorded stalls that were longer than assumed by at least this delay, or senders that woke up later than assumed, if a bound with their largest measured jitter allows the latency",
+        "bound: the time from when the sender has the complete message until the receiver can read it. It assumes that steps of threads take {} us, stalls add up to {} us, the way takes {} us, senders wake up at most {} us after their period (jitter), and links are not encrypted. The column 'longest latency' has runs on the machine as it is. Two broken assumptions explain a message that was later than its bound: recorded stalls that were longer than assumed by at least this delay, or senders that woke up later than assumed, if a bound with their largest measured jitter allows the latency",
         wake_ns / 1000,
         stall_ns / 1000,
         WAY_NS / 1000,
@@ -247,7 +247,7 @@ longest beside load | messages | later than the bound | without a broken assumpt
 
 fn add_late(report: &mut Report, late: &[Late]) {
     let title = "The messages that exceeded their bounds most, and their links' records, us";
-    let head = "priority, message | latency | after the bound | stalled in all | longest stall of each step | run | explained";
+    let head = "priority, message | latency | time after the bound | sum of stalls | longest stall of each step | run | explained";
     let mut table = Table::new(title, head);
     let mut shown: Vec<&Late> = late.iter().collect();
     shown.sort_by_key(|l| (l.is_explained, -l.beyond_ns));

@@ -21,7 +21,7 @@ pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) ->
     let experiments = context.pick(100, 10);
     let arms = testbed.arms.plaintext();
     let mut table = Table::new(
-        format!("Messages in their place on the wire, % of the first {FIRST} of {experiments} experiments (Figure 5.13)"),
+        format!("Share of the first {FIRST} messages that were in their place on the wire, %, over {experiments} experiments (Figure 5.13)"),
         "| 1 KB | 64 KB",
     );
     let mut shown = vec![];

@@ -66,7 +66,10 @@ fn measure(
         link: if limited { "1gbit" } else { "unlimited" },
     };
     if !qperf::is_installed() {
-        report.skip("qperf", "not installed. Install the Debian package qperf");
+        report.skip(
+            "qperf",
+            "qperf is not installed. Install the Debian package qperf",
+        );
     }
     let mut measured = vec![];
     for bytes in sizes(context) {

@@ -160,7 +160,7 @@ fn summarise(report: &mut Report, shape: Dense, arms: &[Measured; 2]) {
             "A dense graph: {} layers of {} nodes, each with all topics of the layer before",
             shape.layers, shape.width
         ),
-        "ends | events | pairs | farthest from the truth, % | million events/s | peak MB | model MB",
+        "sources and sinks | events | pairs of source and sink | largest error, % | million events/s | peak memory, MB | size of the model, MB",
     );
     let speed = |m: &Measured| {
         let cpu_s: Vec<f64> = m.runs.iter().map(Ended::cpu_s).collect();

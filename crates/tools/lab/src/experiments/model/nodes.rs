@@ -54,7 +54,7 @@ pub fn measure(context: &mut Context, report: &mut Report, scratch: &Path) -> Re
 fn summarise(report: &mut Report, sizes: &[Size]) {
     let mut table = Table::new(
         "A graph of 100 nodes: memory over the length of the trace",
-        "events | peak MB (largest of all rounds)",
+        "events | peak memory, MB (largest of all rounds)",
     );
     for size in sizes {
         table.row([number(size.events as f64), number(size.peak_mb())]);

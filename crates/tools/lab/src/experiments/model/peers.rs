@@ -94,7 +94,7 @@ fn summarise(report: &mut Report, events: f64, runs: &[Vec<Ended>]) {
             "onbeat makes a model, the others only read ({} events, medians)",
             number(events)
         ),
-        "program | CPU s | million events/s | peak MB",
+        "program | CPU time, s | million events/s | peak memory, MB",
     );
     let speed =
         |arm: usize| events / median(&runs[arm].iter().map(Ended::cpu_s).collect::<Vec<_>>());

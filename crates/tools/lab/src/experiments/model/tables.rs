@@ -7,7 +7,7 @@ use crate::measure::stats::median;
 pub fn modelling(sizes: &[Size]) -> Table {
     let mut table = Table::new(
         "Modelling on one core (medians)",
-        "events | trace MB | bytes/event | CPU s | wall s | million events/s | peak MB",
+        "events | size of the trace, MB | bytes/event | CPU time, s | wall-clock time, s | million events/s | peak memory, MB",
     );
     for size in sizes {
         let (events, bytes) = (size.events as f64, size.bytes as f64);

@@ -118,7 +118,7 @@ pub const ARMS: [Arm; 16] = [
     ),
     peer(
         "ros1-nodes",
-        "ROS 1 nodes (original of concept 1)",
+        "ROS 1 nodes, the paper's original of concept 1",
         Program::Nodes,
         "topic",
     ),
@@ -130,19 +130,19 @@ pub const ARMS: [Arm; 16] = [
     ),
     peer(
         "ros1-nodelets",
-        "ROS 1 nodelets (original of concept 2)",
+        "ROS 1 nodelets, the paper's original of concept 2",
         Program::Nodelets,
         "topic",
     ),
     peer(
         "ros1-token",
-        "ROS 1 nodelets with tokens (original of concept 3)",
+        "ROS 1 nodelets with tokens, the paper's original of concept 3",
         Program::Nodelets,
         "token",
     ),
     peer(
         "ros1-service",
-        "ROS 1 nodelets with a service (original of concept 4)",
+        "ROS 1 nodelets with a service, the paper's original of concept 4",
         Program::Nodelets,
         "service",
     ),
@@ -322,7 +322,7 @@ fn check_built(program: &Path, log: &str) -> Result<(), String> {
     let said = std::fs::read_to_string(build_path(&format!("{log}.log"))).unwrap_or_default();
     Err(match said.lines().rfind(|l| !l.trim().is_empty()) {
         Some(line) => format!("building failed: {line}"),
-        None => "not built. Run ./dev bench queues".into(),
+        None => "the program was not built. Run `./dev bench queues`".into(),
     })
 }
 

@@ -57,7 +57,7 @@ const PAPER_RAM_MB: f64 = 16.0 * 1024.0;
 pub(super) fn input(report: &mut Report, plans: &[Plan]) {
     let mut table = Table::new(
         "Input: cycle and processing times, ns (paper, Table I)",
-        "messages | bytes | source | cycle min | mean | max | processing min | mean | max",
+        "messages | bytes | source | cycle min | cycle mean | cycle max | processing min | processing mean | processing max",
     );
     let cells = |cycle: Spread, processing: Spread| -> Vec<String> {
         [cycle, processing]
@@ -388,7 +388,7 @@ fn title_of(arm: &str) -> &'static str {
 
 fn notes(report: &mut Report, results: &QueueResults) {
     report.note(
-        "Delay is the time from sending to the end of processing. Jitter is the largest minus the smallest delay against the input trace. The spread of cycles is the longest minus the shortest time between outputs. The paper gives no formula for its jitter. Its values are about the longest cycle of the input, like the spread of cycles",
+        "Delay is the time from sending to the end of processing. Jitter is the largest minus the smallest delay against the input trace. The spread of cycles is the longest minus the shortest time between outputs. The paper gives no formula for its jitter. The paper's values of jitter are about the longest cycle of the input, like the spread of cycles",
     );
     report.note(format!(
         "Queues hold {} messages in every arm (the paper says \"small\"). All measured programs run on one core, with priority over other programs",

@@ -258,8 +258,8 @@ fn plans<'a>(
 fn table_4_4(report: &mut Report, measured: &Measured) {
     let mut table = Table::new(
         "The parking chain under different plans, ms (thesis, Table 4.4)",
-        "config. | avg | max | jitter | p0.5-p99.5 | per band | in slot % | thesis avg | \
-max | jitter",
+        "plan | mean latency | max latency | jitter | jitter, p0.5 to p99.5 | jitter of each band | outputs in their slot, % | \
+mean latency in the thesis | max latency in the thesis | jitter in the thesis",
     );
     for (file, name, result) in &measured.0 {
         let Some(Config { paper, .. }) = TABLE_4_4.iter().find(|c| c.file == *file) else {
@@ -337,7 +337,7 @@ fn compare(report: &mut Report, measured: &Measured, profiled_ms: f64) {
 fn same_executions(report: &mut Report, measured: &Measured) {
     let mut table = Table::new(
         "The same executions, unshaped (output ready) and shaped (output left), ms",
-        "config. | avg | shaped | max | shaped | jitter | shaped | ratio",
+        "plan | mean, unshaped | mean, shaped | max, unshaped | max, shaped | jitter, unshaped | jitter, shaped | jitter, unshaped / shaped",
     );
     for (file, name, result) in &measured.0 {
         let (jitter, average, worst) = result.unshaped_ms();

@@ -97,7 +97,7 @@ pub(super) fn motivation(
     let loads: &[usize] = context.pick_of_three(&[0, 1, 2, 3, 4], &[4], &[0, 4]);
     let mut table = Table::new(
         "Maximum latency and jitter under interference, ms (thesis, Table 4.1)",
-        "load | arm | max | jitter | p0.5-p99.5 | thesis max | jitter",
+        "load | arm | max latency | jitter | jitter, p0.5 to p99.5 | max latency in the thesis | jitter in the thesis",
     );
     for (load, max, jitter) in loads.iter().map(|&i| TABLE_4_1[i]) {
         let name = format!("motivation-{load}");
@@ -151,7 +151,7 @@ pub(super) fn beside(
 ) {
     let mut table = Table::new(
         title,
-        "arm | executions | avg | max | jitter | p0.5-p99.5 | in slot % | thesis max | jitter",
+        "arm | executions | mean latency | max latency | jitter | jitter, p0.5 to p99.5 | outputs in their slot, % | max latency in the thesis | jitter in the thesis",
     );
     for (i, (arm, result)) in arms.iter().zip(results).enumerate() {
         let sorted = result.sorted();
@@ -217,7 +217,7 @@ pub(super) fn asynchronous(
     beside(report, title, "async", &arms, &results, &paper);
     let mut table = Table::new(
         "Latency of the same chain at a subscriber outside of the application, ms",
-        "arm | items | avg | max | jitter | p0.5-p99.5",
+        "arm | items | mean latency | max latency | jitter | jitter, p0.5 to p99.5",
     );
     for (arm, result) in arms.iter().zip(&results) {
         let heard = Sorted::new(result.heard_ms.iter().copied());
@@ -335,7 +335,7 @@ pub(super) fn overshoot(
     let results = arm::run(context, report, "overshoot", &arms, turns)?;
     let mut table = Table::new(
         "Overruns: one output in 20 is too late for its slot",
-        "policy | outputs | late | discarded | in slot % | max, ms | late max | p0.5-p99.5, ms",
+        "policy | outputs | late outputs | discarded outputs | outputs in their slot, % | max latency, ms | max latency of late outputs, ms | jitter, p0.5 to p99.5, ms",
     );
     for (arm, result) in arms.iter().zip(&results) {
         table.row([

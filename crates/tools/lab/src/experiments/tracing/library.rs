@@ -163,7 +163,7 @@ fn figures(
                 "Cost of an event for its caller (ros_trace_rmw_publish, bursts of {calls}), ns"
             ),
         },
-        "| median of runs | least | most | events lost",
+        "| median of the samples | smallest sample | largest sample | events lost",
     );
     let mut medians = vec![];
     let all = samples.rounds() as u64 * BURSTS * calls;

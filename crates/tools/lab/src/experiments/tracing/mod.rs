@@ -37,11 +37,17 @@ fn run(context: &mut Context) -> Result<Report> {
     }
     if context.wants("usage") {
         if let Err(e) = usage::measure(context, &mut report, |probe| costs.of(&probe.placement)) {
-            report.skip("CPU time and bytes on the parking demo and SYN", e);
+            report.skip(
+                "CPU time and size of the trace, for the parking demo and the synthetic demo SYN",
+                e,
+            );
         }
         let by_library = event_us.map(|us| usage::of_library(context, &mut report, us));
         if let Some(Err(e)) = by_library {
-            report.skip("CPU time of the library on the parking demo and SYN", e);
+            report.skip(
+                "CPU time of the library, for the parking demo and the synthetic demo SYN",
+                e,
+            );
         }
     }
     if context.wants("latency") || context.wants("preload") {

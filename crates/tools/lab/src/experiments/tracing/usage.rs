@@ -43,7 +43,7 @@ pub fn measure(
 ) -> Result<()> {
     let seconds: u32 = context.pick(60, 10);
     context.step(
-        format!("CPU time and bytes: parking demo and SYN together for {seconds} s"),
+        format!("CPU time and size of the trace: parking demo and synthetic demo SYN together for {seconds} s"),
         u64::from(seconds) + 300,
     );
     let dir = context.dir().join("usage.trace");
@@ -69,7 +69,7 @@ pub fn measure(
     if codes.lines().last() != Some("0 0") {
         // The applications have done their work anyway, and its cost counts.
         report.note(format!(
-            "the exit codes of the applications (parking, SYN) were {}. They end with an error on a machine that is too busy",
+            "the exit codes of the parking demo and of the synthetic demo SYN were {}. Both demos end with an error on a machine that is too busy",
             codes.lines().last().unwrap_or_default()
         ));
     }
@@ -86,7 +86,9 @@ pub fn measure(
 pub fn of_library(context: &mut Context, report: &mut Report, event_us: f64) -> Result<()> {
     let seconds: u32 = context.pick(60, 10);
     let limit = Duration::from_secs(u64::from(seconds) + 300);
-    let title = format!("CPU time of the library: parking demo and SYN together for {seconds} s");
+    let title = format!(
+        "CPU time of the library: parking demo and synthetic demo SYN together for {seconds} s"
+    );
     context.step(&title, limit.as_secs());
     let dir = context.dir().join("usage.trace");
     let times = context.dir().join("usage.times");
@@ -213,8 +215,8 @@ fn probe_table(
     probes.sort_by_key(|p| std::cmp::Reverse(p.hits));
     let (mut trap_s, mut unknown) = (0.0, 0u64);
     let mut table = Table::new(
-        format!("Probes on the parking demo and SYN together, {observed_s:.0} s"),
-        "probe | placement | hits | traps, ms",
+        format!("Probes while the parking demo and the synthetic demo SYN run together, {observed_s:.0} s"),
+        "probe | placement | hits | time in traps, ms",
     );
     let mut raw = context.raw("usage.csv", "probe,library,placement,hits,trap_us_per_hit")?;
     for p in &probes {
@@ -251,7 +253,7 @@ fn probe_table(
 fn program_table(context: &mut Context, report: &mut Report, watched: &Watched) -> Result<()> {
     let mut table = Table::new(
         "BPF programs, by the kernel's accounting",
-        "program | runs | ns per run | ms",
+        "program | runs | ns per run | all runs, ms",
     );
     let mut programs: Vec<&ProgramStats> = watched.programs.iter().filter(|p| p.runs > 0).collect();
     programs.sort_by_key(|p| std::cmp::Reverse(p.run_time_ns));

@@ -75,7 +75,7 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
     );
     report.value("handover.switches", usage.switches, "switches");
     report.note(format!(
-        "hand-over: each of {} samples is the mean of {TASKS} tasks. It includes the cost of stepping the chain",
+        "hand-over: each of {} samples is the mean of {TASKS} tasks. Each sample includes the cost of stepping the chain",
         samples.len()
     ));
     Ok(())

@@ -124,7 +124,7 @@ fn summarise(
 ) -> Result<()> {
     let mut table = Table::new(
         "Time from the return of a credit to the end of the send that waited for it (the consumer takes 20 ms per item), us",
-        "arm | n | p50 | p90 | p99 | max | CPU of the waiting side, % | switches",
+        "arm | samples | p50 | p90 | p99 | max | CPU of the waiting side, % | context switches per message",
     );
     let share = |a: usize| waiting.pooled(a).mean();
     for (a, name) in NAMES.into_iter().enumerate() {

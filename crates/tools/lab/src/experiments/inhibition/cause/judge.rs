@@ -184,7 +184,8 @@ impl Judged {
         report.value(name("lock_wait_max"), longest as f64 / 1e6, "ms");
         let head = "middleware | run | pattern | waiting thread | wait, ms | lock held by | holder ran, ms | \
 holder ready without a CPU, ms | inhibitor on the core, % | M4 (between wake-ups) max, ms";
-        let title = "The longest sleeps of main threads for a lock (1 ms or longer)";
+        let title =
+            "The longest times for which a main thread slept until it got a lock (1 ms or longer)";
         let table = self.locks.get_or_insert_with(|| Table::new(title, head));
         for wait in waits.iter().take(LOCKS_SHOWN_PER_MIDDLEWARE) {
             table.row(wait.row(middleware));
@@ -194,7 +195,7 @@ holder ready without a CPU, ms | inhibitor on the core, % | M4 (between wake-ups
 
     fn add_ready(&mut self, report: &mut Report, middleware: Middleware, recorded: &[Recorded]) {
         let head =
-            "middleware | condition | pattern | runs | thread ready longest without a CPU | \
+            "middleware | condition | pattern | runs | thread that was ready without a CPU for the longest time | \
 median, ms | max, ms | inhibitor on the core, %";
         let title = "The middleware's threads that were ready but had no CPU, by pattern";
         let table = self.ready.get_or_insert_with(|| Table::new(title, head));

@@ -11,9 +11,9 @@ pub fn latencies(policy: Policy, from: LatencyStart, cells: &[&Cell], added: &[A
             from.title(),
             policy.name()
         ),
-        "rate, size | off mean | p50 | p90 | p99 | p99.9 | p99.99 | max | onbeat mean | \
-p50 | p90 | p99 | p99.9 | p99.99 | max | added mean | 95 % interval | added p50 | \
-p99 ratio",
+        "rate, size | off: mean | off: p50 | off: p90 | off: p99 | off: p99.9 | off: p99.99 | off: max | \
+onbeat: mean | onbeat: p50 | onbeat: p90 | onbeat: p99 | onbeat: p99.9 | onbeat: p99.99 | onbeat: max | \
+added mean | 95 % interval of the added mean | added p50 | p99, onbeat / off",
     );
     for (cell, added) in cells.iter().zip(added) {
         let samples = cell.samples(from);

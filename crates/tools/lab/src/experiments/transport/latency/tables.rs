@@ -24,7 +24,7 @@ fn medians(measured: &Measured<'_>) -> Table {
 fn details(measured: &Measured<'_>) -> Table {
     let mut table = Table::new(
         format!("Latency {}, us", measured.setting.title),
-        "arm | size | n | p50 | p90 | p99 | p99.9 | max | due p99 | lost",
+        "arm | size | samples | p50 | p90 | p99 | p99.9 | max | p99 from the due time | lost messages",
     );
     for (a, arm) in measured.arms.iter().enumerate() {
         for (s, bytes) in SIZES.into_iter().enumerate() {
@@ -49,7 +49,7 @@ fn costs(measured: &Measured<'_>) -> Table {
             "CPU time and context switches of a message {}, all processes",
             measured.setting.title
         ),
-        "arm | us at 64 B | switches | us at 16 KiB | switches | us at 1 MiB | switches",
+        "arm | CPU us at 64 B | switches at 64 B | CPU us at 16 KiB | switches at 16 KiB | CPU us at 1 MiB | switches at 1 MiB",
     );
     for (a, arm) in measured.arms.iter().enumerate() {
         let mut row = vec![arm.name.to_string()];

@@ -33,8 +33,8 @@ pub mod layout {
     /// The index of the word with the state of shaping. 0: shape. 1: pass every item on at once. 2:
     /// shape, and carry late items over whatever the policy is, because shaping has just begun.
     pub const WORD_STATE: usize = 2;
-    /// The index of the word with the owner's last heartbeat (CLOCK_MONOTONIC in ns), or 0 if it
-    /// has none.
+    /// The index of the word with the owner's last heartbeat (CLOCK_MONOTONIC in ns). The word is 0
+    /// if the owner has no heartbeat.
     pub const WORD_HEARTBEAT: usize = 3;
     /// The index of the word with the length of a cycle, in ns.
     pub const WORD_CYCLE: usize = 4;

@@ -573,8 +573,9 @@ fn a_program_that_cannot_make_its_rings_runs_on_and_reports_it() {
     );
 }
 
-/// Runs a program in new namespaces, after the shell command `line`. Returns the refused processes and the
-/// program's standard error, or `None` if namespaces are not allowed here.
+/// Runs the shell command `line` in new namespaces, and then a program that calls ROS 2. Returns
+/// the processes whose recording was refused and the standard error of both, or `None` if this
+/// machine does not allow new namespaces.
 fn apart(namespaces: &[&str], line: &str) -> Option<(Vec<super::Refused>, String)> {
     let mut run = Run::new(256 << 10);
     let line = line.replace("RINGS", run.place.rings().to_str().expect("text"));

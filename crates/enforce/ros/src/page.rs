@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn items_pass_at_once_when_the_owner_asks_or_is_silent() {
+    fn held_items_leave_at_once_when_the_owner_of_the_page_asks_or_is_silent() {
         let writer = PageWriter::new().unwrap();
         let reader = PageReader::open(writer.fd().as_raw_fd()).unwrap();
         assert!(!reader.passes(1000, Some(10)));

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_before_its_start_and_two_starts_of_one_cycle_count_once() {
+    fn a_cycle_counts_once_if_its_output_is_reported_before_its_start_or_it_has_two_starts() {
         let mut d = deliveries(Starts::EveryCycle);
         d.delivered(0, 2 * CYCLE);
         d.started(CYCLE);

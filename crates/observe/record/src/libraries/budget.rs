@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_cannot_use_up_the_probes_of_others() {
+    fn a_user_cannot_use_up_the_probes_of_other_users() {
         let mut budget = Budget {
             user: Some(1000),
             ..Budget::default()
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_cannot_use_up_the_files_of_others() {
+    fn a_user_cannot_use_up_the_files_of_other_users() {
         let mut budget = Budget {
             user: Some(1000),
             ..Budget::default()

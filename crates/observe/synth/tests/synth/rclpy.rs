@@ -479,7 +479,7 @@ fn a_multi_threaded_executor_runs_waiting_code_on_another_worker() {
 }
 
 #[test]
-fn a_pool_without_rclpy_triggers_its_guard_condition_once_after_each_callback() {
+fn a_pool_of_threads_without_rclpy_triggers_its_guard_condition_once_per_callback() {
     // Two threads of a plain rcl client. A thread that is done wakes the others and may then be
     // idle for a long time.
     let mut parts = vec![

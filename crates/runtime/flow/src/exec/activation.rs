@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_period_counts_missed_releases() {
+    fn a_periodic_schedule_counts_missed_releases() {
         let period = Schedule::Period {
             period_ns: 10,
             offset_ns: 5,

@@ -463,7 +463,7 @@ fn a_source_that_fails_while_it_seeks_ends_the_replay() {
 }
 
 #[test]
-fn the_rate_changes_from_the_current_place_on() {
+fn a_new_playback_rate_applies_from_the_current_position_on() {
     let (catch, seen) = Catch::new(0, 0);
     let control = Arc::new(Control::default());
     let sinks = outputs(vec![Box::new(catch)], vec![0]);

@@ -487,7 +487,7 @@ fn a_node_that_subscribes_to_its_own_held_topic_is_refused() {
 }
 
 #[test]
-fn a_plan_ignores_a_wait_of_a_callback_that_exceeds_the_worst_case_of_its_chain() {
+fn a_callbacks_wait_counts_at_most_up_to_what_the_worst_case_of_its_chain_leaves() {
     let mut m = synthetic();
     m.callbacks[4].figures.exec_ns = dist(&[5.0, 6.0]);
     let plain = made(&m, &request(Strategy::ServerPerCallback));

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_that_stops_starting_has_cycles_without_output() {
+    fn a_chain_that_does_not_start_any_more_has_cycles_without_output() {
         for (starts, silent) in [(Starts::EveryCycle, 50), (Starts::OnEvents, 0)] {
             let mut d = deliveries(starts);
             for cycle in 1..=10 {

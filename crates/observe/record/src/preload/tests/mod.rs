@@ -647,7 +647,7 @@ fn files_of_ended_processes_are_removed_after_reading() {
 }
 
 #[test]
-fn an_invalid_file_affects_only_its_own_process() {
+fn an_invalid_ring_file_affects_only_its_own_process() {
     let mut run = Run::new(64 << 10);
     run.start("ros", &["few"]).wait().expect("gone");
     let damage = |at: u64, bytes: &[u8]| {

@@ -340,7 +340,7 @@ fn before_jazzy_a_publication_is_the_call_of_rmw_publish() {
 }
 
 #[test]
-fn libraries_that_are_loaded_locally_as_by_python_are_found() {
+fn libraries_loaded_with_local_symbols_as_by_python_are_recorded() {
     let mut run = Run::new(256 << 10);
     assert_eq!(printed(&run.run("local", &[]), "passed on"), 10);
     let published: Vec<_> = run.published().into_values().collect();
@@ -402,7 +402,7 @@ fn publications_in_signal_handlers_are_recorded_or_count_as_lost() {
 }
 
 #[test]
-fn a_jump_out_of_a_publication_loses_few_records() {
+fn a_longjmp_out_of_a_publication_loses_few_records() {
     for (mode, most) in [("left", 3), ("left-deeper", 3 * 66)] {
         let mut run = Run::new(1 << 20);
         let text = run.run("ros", &[mode]);
@@ -417,7 +417,7 @@ fn a_jump_out_of_a_publication_loses_few_records() {
 }
 
 #[test]
-fn rings_kept_after_jumps_are_reused_when_their_thread_ends() {
+fn rings_kept_after_a_longjmp_are_reused_when_their_thread_ends() {
     let mut run = Run::new(1 << 20);
     let text = run.run("ros", &["left-in-threads"]);
     // This is the number of rings that one thread needs: each left two or three behind.
@@ -426,7 +426,7 @@ fn rings_kept_after_jumps_are_reused_when_their_thread_ends() {
 }
 
 #[test]
-fn rings_stay_readable_after_jumps_at_random_moments() {
+fn rings_stay_readable_after_longjmps_at_random_moments() {
     let mut run = Run::new(256 << 10);
     let text = run.run("ros", &["left-at-random"]);
     let (sent, jumps) = (printed(&text, "published"), printed(&text, "jumps"));

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_files_of_all_users_leave_descriptors_for_root() {
+    fn the_probed_files_of_all_users_leave_file_descriptors_for_root() {
         let mut budget = Budget {
             all_probes: descriptors::room_for_probes(),
             ..Budget::default()

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_interval_on_one_side_of_the_target_decides() {
+    fn only_a_confidence_interval_on_one_side_of_the_target_gives_a_verdict() {
         assert_eq!(verdict(&evidence((0.5, 1.0), 3)), Verdict::Met);
         assert_eq!(verdict(&evidence((1.1, 1.2), 3)), Verdict::Missed);
         assert_eq!(

@@ -269,7 +269,7 @@ fn a_port_refuses_settings_that_are_impossible_or_differ_from_its_own() {
 }
 
 #[test]
-fn a_full_window_leaves_the_wire_within_the_allowed_blocking_time() {
+fn a_full_window_is_sent_within_the_allowed_blocking_time() {
     for rate in [100_000_000, 1_000_000_000, 10_000_000_000] {
         for us in [300, 1000, 3000] {
             let settings = Settings::of_rate(rate).blocking(Duration::from_micros(us));

@@ -63,7 +63,7 @@ def moved(types, structure, member):
 
 
 @test
-def btf_file_in_place_of_the_kernels_gives_a_true_model(harness):
+def btf_file_in_place_of_the_kernels_btf_gives_a_model_equal_to_the_ground_truth(harness):
     """SYN, recorded by the programs for kernels without BTF, is as in its truth."""
     file = types_file(harness, "vmlinux.btf", kernels_types())
     truth, model = harness.syn("btf_from_a_file", "kilted", *GENTLE, how=["--btf", file])

@@ -97,7 +97,7 @@ def dds_programs_on_fast_dds_are_modelled(harness):
 
 
 @test
-def dds_ros_and_task_programs_are_one_model(harness):
+def dds_ros_and_onbeat_flow_programs_appear_in_one_model(harness):
     """Cyclone DDS, Fast DDS, a node of ROS 2 and tasks of onbeat-flow are in one model"""
     folder, out = programs(harness), harness.new_file("dds_mixed.truth.json")
     flow_out = harness.new_file("dds_mixed.flow.json")

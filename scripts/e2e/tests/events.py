@@ -50,7 +50,7 @@ def events_cbg_executor_is_modelled(harness):
 
 
 @test
-def events_cbg_executor_is_modelled_from_the_library(harness):
+def events_cbg_executor_is_modelled_from_a_recording_of_the_preloaded_library(harness):
     """The same application, recorded by the preloaded library."""
     expect_all(harness, *record(harness, "events_cbg_preloaded", *GENTLE, how=["--preload"]))
     probing, _ = means(harness, "events_cbg_preloaded")

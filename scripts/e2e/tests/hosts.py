@@ -89,7 +89,7 @@ def across(model):
 
 
 @test
-def hosts_joined_have_the_latency_that_messages_show(harness):
+def hosts_joined_in_one_model_have_the_latency_that_their_messages_measure(harness):
     """A chain over two hosts has the latency that its own messages show"""
     with two_hosts(harness) as hosts:
         (driver, worker), measured = record(harness, hosts)

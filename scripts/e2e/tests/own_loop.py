@@ -53,7 +53,7 @@ def native(harness):
 
 
 @test
-def own_loop_that_calls_services_is_modelled(harness):
+def own_loop_of_a_program_that_calls_services_is_modelled(harness):
     """A loop of its own that calls services is modelled, with probes and with the preloaded library."""
     for name, how in [("own_loop_bpf", []), ("own_loop_preload", ["--preload"])]:
         truth, model = harness.syn(name, "kilted", "--duration", "8", *WORDS, *native(harness), how=how)
@@ -64,7 +64,7 @@ def own_loop_that_calls_services_is_modelled(harness):
 
 
 @test
-def own_loop_that_calls_services_is_modelled_after_late_attach(harness):
+def own_loop_of_a_program_that_calls_services_is_modelled_after_late_attach(harness):
     """The same program, which runs already when the recording begins."""
     truth, begun = harness.file("own_loop.truth.json"), harness.new_file("own_loop.begun")
     app = subprocess.Popen(syn_command(harness, "kilted", truth, "--duration", "16", "--begun", begun, *WORDS,

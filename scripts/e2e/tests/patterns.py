@@ -248,7 +248,7 @@ def compare(harness, patterns, recorded):
 
 
 @test(places=TIMED_TEST)
-def patterns_are_modelled_as_they_report(harness):
+def patterns_are_modelled_with_the_figures_that_they_report(harness):
     """Every pattern that the recorder starts has a true graph, counts, execution times and latencies."""
     compare(harness, PATTERNS, started)
 

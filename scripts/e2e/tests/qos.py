@@ -49,12 +49,12 @@ def changed_reliability(harness, distribution):
 
 
 @test
-def qos_change_is_found_kilted(harness):
+def qos_change_is_found_in_kilted(harness):
     """`onbeat diff` finds a changed reliability on ROS 2 Kilted."""
     changed_reliability(harness, "kilted")
 
 
 @test
-def qos_change_is_found_jazzy(harness):
+def qos_change_is_found_in_jazzy(harness):
     """`onbeat diff` finds a changed reliability on ROS 2 Jazzy."""
     changed_reliability(harness, "jazzy")

@@ -245,7 +245,7 @@ def shaper_passes_latched_messages_to_subscribers_that_join_afterwards(bench):
 
 
 @test
-def shaper_sends_what_misses_the_first_slot_in_the_second(bench):
+def shaper_sends_an_item_that_misses_the_first_slot_in_the_second_slot(bench):
     """With two bands, an item that misses its first slot leaves in the second."""
     slots = [{"start_ns": 40_000_000, "end_ns": 45_000_000},
              {"start_ns": 80_000_000, "end_ns": 85_000_000}]

@@ -17,7 +17,7 @@ PARKING = os.path.join(ROOT, "demos/parking/run.py")
 
 
 @test
-def top_once_shows_the_callbacks_and_rates_of_the_truth(harness):
+def top_once_shows_the_callbacks_and_rates_that_the_programs_counted(harness):
     """onbeat top --once, watching all of SYN, shows the callbacks and rates of its truth."""
     truth = harness.file("top.truth.json")
     said = harness.onbeat("top", "--once", "--json", "--duration", "120s", "--",

@@ -88,7 +88,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn only_unshared_namespaces_of_a_child_are_foreign() {
+    fn only_namespaces_that_a_child_does_not_share_are_foreign() {
         assert_eq!(Namespace::foreign(std::process::id()).unwrap(), []);
         assert!(Namespace::Pid.of(u32::MAX - 1).is_err());
         // SAFETY: `geteuid` cannot fail and takes no pointers.

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_with_reused_ids_has_no_endless_loop() {
+    fn the_search_in_a_process_tree_with_reused_ids_ends() {
         let children = [(1, 2), (2, 3), (1, 4), (3, 1), (9, 10)];
         assert_eq!(descendants(1, &children), [1, 2, 4, 3]);
     }

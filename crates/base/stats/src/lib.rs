@@ -109,7 +109,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn share_limits_match_tables_of_the_binomial_distribution() {
+    fn confidence_limits_of_a_share_match_tables_of_the_binomial_distribution() {
         for (hits, all, expected) in [
             (0, 2995, 0.001),
             (0, 299, 0.009_97),
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn enough_returns_the_smallest_sufficient_number_of_executions() {
+    fn the_function_enough_returns_the_smallest_sufficient_number_of_executions() {
         assert_eq!((enough(0.001, 0.95), enough(0.01, 0.95)), (2995, 299));
         assert_eq!((enough(0.5, 0.75), enough(1.0, 0.95)), (2, 1));
         for share in [0.5, 0.1, 0.01, 0.001] {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn an_uneven_split_of_hits_is_unlikely_by_chance() {
+    fn the_probability_that_chance_splits_hits_unevenly_is_binomial() {
         // All ten hits fall into one of two halves: 2 chances of 1024.
         assert!((split_by_chance(10, 10, 0.5) - 2.0 / 1024.0).abs() < 1e-9);
         assert!((split_by_chance(0, 10, 0.5) - 2.0 / 1024.0).abs() < 1e-9);
@@ -170,7 +170,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn limits_enclose_the_observed_share_and_widen_with_confidence(all in 0u64..5_000_000, part in 0.0f64..=1.0, sure in 0.5f64..0.999) {
+        fn confidence_limits_enclose_the_observed_share_and_widen_with_the_confidence(all in 0u64..5_000_000, part in 0.0f64..=1.0, sure in 0.5f64..0.999) {
             let hits = (all as f64 * part) as u64;
             let share = hits as f64 / (all as f64).max(1.0);
             let (least, most) = (share_at_least(hits, all, sure), share_at_most(hits, all, sure));

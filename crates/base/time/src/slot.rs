@@ -227,7 +227,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn openings_equal_those_of_an_exhaustive_search((cycle, slots) in cycle_and_slots(), at in -60i64..60) {
+        fn slot_openings_equal_those_of_an_exhaustive_search((cycle, slots) in cycle_and_slots(), at in -60i64..60) {
             let all = all(&cycle, &slots);
             let start = |o: Option<Opening>| o.map(|o| o.start_ns);
             let open = all.iter().find(|o| o.start_ns <= at && at < o.end_ns).copied();
@@ -267,7 +267,7 @@ mod tests {
         }
 
         #[test]
-        fn openings_are_numbered_without_gaps((cycle, slots) in disjoint(), at in 0i64..200) {
+        fn slot_openings_are_numbered_without_gaps((cycle, slots) in disjoint(), at in 0i64..200) {
             let next = cycle.next_opening(&slots, at);
             let after = next.and_then(|n| cycle.next_opening(&slots, n.start_ns));
             if let (Some(next), Some(after)) = (next, after) {

@@ -12,7 +12,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_callback_runs_within_its_cpus_slot(
+    fn every_callback_of_a_plan_over_several_cpus_runs_within_the_slot_of_its_cpu(
         cpus in prop::collection::vec(0u16..3, 2..7),
         runs in prop::collection::vec(prop::collection::vec(0.5f64..9.0, 7), 1..30),
         one_slot in any::<bool>(),

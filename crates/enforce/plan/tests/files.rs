@@ -57,7 +57,7 @@ fn refusal_after(from: &str, to: &str) -> String {
 }
 
 #[test]
-fn a_mistake_in_the_file_is_reported_with_its_line() {
+fn a_mistake_in_a_plan_file_is_reported_with_its_line() {
     let line_of = |word: &str| {
         let text = std::fs::read_to_string(GOLDEN).unwrap();
         let n = text.lines().position(|l| l.contains(word)).unwrap() + 1;

@@ -109,7 +109,7 @@ fn a_sample_too_small_to_leave_out_one_execution_is_refused() {
 }
 
 #[test]
-fn a_few_executions_far_above_the_rest_are_left_out_of_plans_with_one_band_only() {
+fn executions_far_above_the_rest_are_left_out_only_if_the_plan_has_one_band() {
     let mut model = profile(597, &[]);
     model = {
         let mut values: Vec<f64> = (0..597).map(|i| 20.0 + f64::from(i) / 60.0).collect();
@@ -140,7 +140,7 @@ fn a_wide_profile_without_outliers_keeps_all_its_executions() {
 }
 
 #[test]
-fn starts_with_different_latencies_support_only_a_weaker_promise() {
+fn application_starts_with_different_latencies_support_only_a_weaker_promise() {
     let mut model = profile(594, &[110.0, 120.0, 130.0, 140.0, 150.0, 160.0]);
     let alone = plan(&model, &request()).unwrap().promises.miss.unwrap();
     // All slow executions, and all of the largest tenth, are of one of two starts.
@@ -169,7 +169,7 @@ fn starts_with_different_latencies_support_only_a_weaker_promise() {
 }
 
 #[test]
-fn the_cause_is_the_callback_whose_longest_time_explains_the_slow_execution() {
+fn the_cause_of_a_slow_execution_is_the_callback_whose_longest_time_explains_it() {
     use onbeat_document::schema::{Cause, Component, ComponentKind};
     let mut model = profile(599, &[392.0]);
     let quiet = plan(&model, &request()).unwrap();

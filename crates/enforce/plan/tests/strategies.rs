@@ -487,7 +487,7 @@ fn a_node_that_subscribes_to_its_own_held_topic_is_refused() {
 }
 
 #[test]
-fn a_callbacks_wait_that_is_longer_than_the_chains_worst_case_does_not_count() {
+fn a_callbacks_wait_counts_at_most_up_to_what_the_worst_case_of_its_chain_leaves() {
     let mut m = synthetic();
     m.callbacks[4].figures.exec_ns = dist(&[5.0, 6.0]);
     let plain = made(&m, &request(Strategy::ServerPerCallback));
@@ -889,7 +889,7 @@ fn between(from: &str, to: &str) -> Request {
 }
 
 #[test]
-fn a_chain_can_be_planned_up_to_an_output_that_others_read() {
+fn a_chain_can_be_planned_up_to_an_output_that_other_nodes_read() {
     let model = synthetic_with_reader(true);
     let refused = plan(&model, &request(Strategy::Bands(1))).unwrap_err();
     assert!(matches!(refused, PlanError::WhichChain { .. }), "{refused}");

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dispatcher_takes_the_latest_table_once_and_never_waits_for_it() {
+    fn the_dispatcher_takes_the_latest_table_of_slots_once_and_never_waits_for_it() {
         let next_table = NextTable::default();
         let mut current = Box::new(table(1000));
         assert!(!next_table.is_given() && !next_table.take(&mut current));

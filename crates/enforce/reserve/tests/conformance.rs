@@ -201,9 +201,9 @@ fn threads_get_the_share_of_their_slot_under_load() {
 }
 
 #[test]
-fn a_new_table_replaces_the_current_one_at_the_end_of_a_cycle() {
+fn a_new_table_of_slots_replaces_the_current_one_at_the_end_of_a_cycle() {
     let _alone = one_test_at_a_time();
-    for backend in backends("a_new_table_replaces_the_current_one_at_the_end_of_a_cycle") {
+    for backend in backends("a_new_table_of_slots_replaces_the_current_one_at_the_end_of_a_cycle") {
         let dir = Dir::new("swap");
         let cycle = 20 * MS;
         // The shortest slots are negligible, so that a stopped thread differs clearly from a
@@ -510,9 +510,9 @@ fn threads_started_by_a_placed_thread_are_put_back() {
 }
 
 #[test]
-fn a_thread_returns_to_its_own_cgroup() {
+fn a_thread_returns_to_its_earlier_cgroup_when_a_reservation_ends() {
     let _alone = one_test_at_a_time();
-    for backend in backends("a_thread_returns_to_its_own_cgroup") {
+    for backend in backends("a_thread_returns_to_its_earlier_cgroup_when_a_reservation_ends") {
         let root = match backend {
             Choice::CgroupV1 => "/sys/fs/cgroup/freezer",
             Choice::SchedExt => "/sys/fs/cgroup",

@@ -18,7 +18,7 @@ const SLOT: u64 = 10 * MS;
 
 #[test]
 #[ignore = "a process that tests start"]
-fn does_nothing_unless_started_as_a_target() {
+fn a_helper_process_runs_target_threads_when_a_test_starts_it() {
     run_target(|| {
         Worker::new(|stop: &AtomicBool| {
             while !stop.load(Ordering::Relaxed) {
@@ -33,7 +33,7 @@ fn does_nothing_unless_started_as_a_target() {
 /// counters. When the guard is lost, it puts the threads back, as `onbeat shape` does.
 #[test]
 #[ignore = "a process that tests start"]
-fn does_nothing_unless_started_as_an_owner() {
+fn a_helper_process_owns_a_reservation_when_a_test_starts_it() {
     let get = |name: &str| std::env::var(name).unwrap();
     if !get("GROUP").is_empty() {
         fs::write(get("GROUP") + "/cgroup.procs", "0").unwrap();
@@ -101,7 +101,11 @@ impl Scene {
 
     fn set_in(backend: Choice, group: Option<&Path>) -> Scene {
         let dir = Dir::new("deadman");
-        let mut target = Helper::start("does_nothing_unless_started_as_a_target", &[], None);
+        let mut target = Helper::start(
+            "a_helper_process_runs_target_threads_when_a_test_starts_it",
+            &[],
+            None,
+        );
         let said = target.next_output();
         let (a, b) = said.split_once(' ').unwrap();
         let tids = [a.parse().unwrap(), b.parse().unwrap()];
@@ -116,7 +120,7 @@ impl Scene {
             ),
         ];
         let mut owner = Helper::start(
-            "does_nothing_unless_started_as_an_owner",
+            "a_helper_process_owns_a_reservation_when_a_test_starts_it",
             &environment,
             None,
         );
@@ -487,7 +491,7 @@ fn pausing_the_owners_cgroup_does_not_pause_the_guard() {
             for file in ["comm", "cmdline"] {
                 let text = fs::read_to_string(format!("/proc/{guard}/{file}")).unwrap();
                 assert!(
-                    !text.contains("does_nothing_unless_started_as_an_owner")
+                    !text.contains("a_helper_process_owns_a_reservation_when_a_test_starts_it")
                         && !text.contains("onbeat"),
                     "{text:?}"
                 );

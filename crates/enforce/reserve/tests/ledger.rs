@@ -309,9 +309,9 @@ impl Drop for Cpuset {
 }
 
 #[test]
-fn each_change_in_a_ledger_is_undone_even_if_others_cannot_be() {
+fn each_change_in_a_ledger_is_undone_even_if_other_changes_cannot_be_undone() {
     let _alone = one_test_at_a_time();
-    if !is_root("each_change_in_a_ledger_is_undone_even_if_others_cannot_be") {
+    if !is_root("each_change_in_a_ledger_is_undone_even_if_other_changes_cannot_be_undone") {
         return;
     }
     let scene = Scene::set();

@@ -75,7 +75,7 @@ fn a_second_sched_ext_scheduler_is_refused() {
 
 #[test]
 #[ignore = "a process that tests start"]
-fn does_nothing_unless_started_as_an_owner() {
+fn a_helper_process_owns_a_reservation_when_a_test_starts_it() {
     let mut options = onbeat_reserve::Options::new(0);
     options.backend = Choice::SchedExt;
     options.state_dir = std::env::var("STATE").unwrap().into();
@@ -102,7 +102,7 @@ fn threads_run_on_after_owner_and_guard_were_killed() {
         ("TID", worker.tid.to_string()),
     ];
     let mut owner = Helper::start(
-        "does_nothing_unless_started_as_an_owner",
+        "a_helper_process_owns_a_reservation_when_a_test_starts_it",
         &environment,
         None,
     );
@@ -146,7 +146,7 @@ fn the_guard_undoes_the_changes_of_a_killed_owner() {
         ("TID", worker.tid.to_string()),
     ];
     let mut owner = Helper::start(
-        "does_nothing_unless_started_as_an_owner",
+        "a_helper_process_owns_a_reservation_when_a_test_starts_it",
         &environment,
         None,
     );
@@ -176,7 +176,7 @@ fn slots_continue_while_the_owner_is_stopped() {
         ("TID", worker.tid.to_string()),
     ];
     let mut owner = Helper::start(
-        "does_nothing_unless_started_as_an_owner",
+        "a_helper_process_owns_a_reservation_when_a_test_starts_it",
         &environment,
         None,
     );

@@ -102,7 +102,7 @@ proptest! {
     }
 
     #[test]
-    fn gates_follow_a_new_table_after_the_swap(
+    fn gates_follow_a_new_table_of_slots_after_the_tables_are_swapped(
         (old, new) in (servers(), servers()),
         lead in 0..50u64,
         origin in 0..5 * CYCLE,

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn open_fails_if_the_table_cannot_be_mapped() {
+    fn opening_a_table_of_lineages_fails_if_its_file_cannot_be_mapped() {
         assert!(LineageTable::open(-1).is_err());
     }
 }

@@ -33,8 +33,8 @@ pub mod layout {
     /// The index of the word with the state of shaping. 0: shape. 1: pass every item on at once. 2:
     /// shape, and carry late items over whatever the policy is, because shaping has just begun.
     pub const WORD_STATE: usize = 2;
-    /// The index of the word with the owner's last heartbeat (CLOCK_MONOTONIC in ns), or 0 if it
-    /// has none.
+    /// The index of the word with the owner's last heartbeat (CLOCK_MONOTONIC in ns). The word is 0
+    /// if the owner has no heartbeat.
     pub const WORD_HEARTBEAT: usize = 3;
     /// The index of the word with the length of a cycle, in ns.
     pub const WORD_CYCLE: usize = 4;
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn items_pass_at_once_when_the_owner_asks_or_is_silent() {
+    fn held_items_leave_at_once_when_the_owner_of_the_page_asks_or_is_silent() {
         let writer = PageWriter::new().unwrap();
         let reader = PageReader::open(writer.fd().as_raw_fd()).unwrap();
         assert!(!reader.passes(1000, Some(10)));

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overrunning_output_is_late_and_the_next_one_is_not() {
+    fn an_output_that_overruns_its_slot_is_late_and_the_next_output_is_not() {
         // Execution 10 takes 150 ms and its item arrives when that of 11 usually does. Item 11
         // arrives late, and 12 in phase.
         let known = [
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_whose_slot_the_sender_missed_leaves_at_once_if_that_is_nearer() {
+    fn an_output_whose_slot_was_missed_leaves_at_once_if_the_next_slot_is_farther_away() {
         let (schedule, mut queue) = (schedule(), Queue::new(8));
         let stamp = Stamp {
             arrival_ns: 1050 * MS as i64,

@@ -322,7 +322,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_item_leaves_when_there_is_data_and_a_slot((cycle, slots) in slots(), origin in -50i64..50, earliest in 0u64..12,
+        fn a_held_item_leaves_when_there_is_data_and_a_slot_is_open((cycle, slots) in slots(), origin in -50i64..50, earliest in 0u64..12,
                          arrival in 0i64..100, waited in 0i64..60) {
             let schedule = SlotSchedule::new(cycle, origin, earliest, &slots).unwrap();
             let earliest = earliest.min(cycle) as i64;
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_after_the_cycle_gives_logical_execution_time() {
+    fn a_slot_that_begins_after_the_cycle_gives_logical_execution_time() {
         // The slot is [100, 101) of a 100 ns cycle. An item released at 0 leaves at the next
         // release. An item that arrives while that slot is open belongs to the next execution.
         let slot = [Slot {

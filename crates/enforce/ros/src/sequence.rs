@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn items_every_other_cycle_or_twice_a_cycle_keep_their_cycle() {
+    fn items_that_come_every_other_cycle_or_twice_per_cycle_keep_their_cycle() {
         let mut sequence = Sequence::default();
         let every_other: Vec<i64> = (0..20).map(|n| 2 * n * 100 + 50 - n % 4).collect();
         let expected: Vec<i64> = (0..20).map(|n| 2 * n).collect();

@@ -453,7 +453,7 @@ fn the_latest_message_of_a_throttled_input_leaves_once_per_cycle() {
 }
 
 #[test]
-fn the_threads_name_says_how_many_inputs_leave_before_its_own() {
+fn the_name_of_a_holding_thread_has_the_number_of_inputs_that_leave_before_its_own() {
     let lists = [
         (
             "0 input carry /b /other\n1 input carry /a /out\n",

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_latest_notes_are_kept_and_older_ones_are_counted() {
+    fn a_report_keeps_the_latest_notes_and_counts_the_older_ones() {
         let mut notes = Notes::default();
         for n in 0..3 * MAX_NOTES {
             notes.add(format!("note {n}"));

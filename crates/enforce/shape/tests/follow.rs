@@ -249,7 +249,7 @@ fn the_verdict_counts_how_the_cycle_of_each_output_is_known() {
 }
 
 #[test]
-fn several_paths_from_start_to_output_are_one_execution() {
+fn several_paths_from_start_to_output_count_as_one_execution_of_the_chain() {
     let plan = plan(&[TIMER, FILTER], "/good");
     let mut executions = Executions::new(&plan, Watcher::new(&plan).callbacks());
     let left = |topic: &str| PlanObservation::Left {

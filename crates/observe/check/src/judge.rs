@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_of_zero_needs_enough_items_to_show_a_loss() {
+    fn a_required_loss_of_zero_passes_only_with_enough_items_to_show_a_loss() {
         let none = "0%".parse().unwrap();
         let said = |hits, all, limit| BAR.share(hits, all, limit).verdict;
         assert_eq!(said(0, 298, &none), Verdict::NotKnown);

@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bits_are_read_in_little_and_big_byte_order() {
+    fn bit_fields_are_read_in_little_and_big_byte_order() {
         let bytes = [0b1010_0110, 0b0101_1101];
         let at = |at, bits, order| {
             let mut decoder = Decoder::new(&bytes, order, (0, 16), 0);

@@ -317,7 +317,7 @@ fn losses_of_the_tracer_are_counted_and_damaged_packets_left_out() {
 }
 
 #[test]
-fn events_of_rclpy_make_no_callbacks_and_caret_repeats_events() {
+fn events_of_rclpy_make_no_callbacks_and_events_repeated_by_caret_count_once() {
     let session = tempfile::tempdir().unwrap();
     let mut python: Vec<E> = created();
     python.truncate(3);

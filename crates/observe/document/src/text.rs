@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_three_digits_and_the_right_unit() {
+    fn printed_times_have_three_digits_and_a_suitable_unit() {
         for (ns, text) in [
             (0.0, "0 ns"),
             (17.0, "17 ns"),

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cause_that_exceeds_its_usual_time_most_comes_first() {
+    fn the_cause_of_lateness_that_exceeds_its_usual_time_most_comes_first() {
         let mut causes = Causes {
             limit_ns: Some(30),
             ..Causes::default()

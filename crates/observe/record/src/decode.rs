@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn short_and_unknown_records_do_no_harm() {
+    fn short_and_unknown_records_are_decoded_without_a_panic() {
         let full = record("node_init", &[("name", b"n"), ("namespace", b"/")]);
         for length in 0..full.len() {
             let _ = decode(&full[..length]);

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_of_another_domain_are_outside_and_counted_once() {
+    fn processes_of_another_ros_domain_are_not_recorded_and_are_counted_once() {
         let limits = Limits {
             domain: Some(7),
             ..Limits::default()

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_with_three_silent_processes_is_not_read_again_and_others_are() {
+    fn after_three_silent_processes_of_a_user_only_processes_of_other_users_are_read() {
         let mut patience = Patience::default();
         for pid in 1..=SILENT_PER_USER as u32 {
             assert_eq!(patience.ask_user(1000, pid, never), None);

@@ -427,7 +427,7 @@ fn a_measured_part_of_a_redacted_model_has_a_latency_distribution() {
 }
 
 #[test]
-fn items_of_equal_edges_of_a_redacted_part_are_added() {
+fn item_counts_of_equal_edges_of_a_redacted_part_are_added_up() {
     let mut model = generate::parking(1);
     let id = |node: &str| {
         let mut callbacks = model.callbacks.iter();

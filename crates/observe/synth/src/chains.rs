@@ -911,7 +911,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_list_of_lineages_drops_the_most_doubtful_one() {
+    fn a_full_list_of_lineages_drops_the_most_doubtful_lineage() {
         let (mut paths, mut steps) = (Paths::default(), Steps::default());
         let path = paths.root(VertexId::new(0)).unwrap();
         let began = Began {

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_has_the_indices_that_were_added() {
+    fn a_set_of_marks_contains_exactly_the_added_indices() {
         let mut marks = Marks::default();
         assert!(marks.is_empty() && !marks.has(7));
         assert!(marks.add(7) && !marks.add(7) && marks.add(2));

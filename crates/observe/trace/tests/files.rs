@@ -142,7 +142,7 @@ fn block_starts(bytes: &[u8]) -> Vec<usize> {
 const SEGMENT: &str = "segment-000000.obt";
 
 #[test]
-fn a_cut_file_still_yields_all_complete_blocks() {
+fn a_truncated_trace_file_still_gives_all_complete_blocks() {
     let dir = tempfile::tempdir().expect("directory");
     let path = dir.path().join("trace");
     let blocks = twelve_blocks(&path);
@@ -193,7 +193,7 @@ proptest! {
     #![proptest_config(cases(300))]
 
     #[test]
-    fn damage_loses_only_the_damaged_blocks(place in any::<prop::sample::Index>(), damage in damage()) {
+    fn damage_in_a_trace_file_loses_only_the_damaged_blocks(place in any::<prop::sample::Index>(), damage in damage()) {
         let dir = tempfile::tempdir().expect("directory");
         let path = dir.path().join("trace");
         let blocks = twelve_blocks(&path);

@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_is_split_by_all_executions_that_overlap_it() {
+    fn a_slice_of_a_threads_time_is_split_by_all_executions_that_overlap_it() {
         let mut seed = 7u64;
         let mut next = |most: u64| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_are_read_as_they_were_written() {
+    fn spooled_records_are_read_as_they_were_written() {
         let numbers = [0, 1, 127, 128, 1 << 40, u64::MAX];
         let mut spool = Spool::new(Vec::new());
         for round in 0..20_000u64 {

@@ -329,7 +329,7 @@ fn the_way_of_an_item_names_the_thread_of_the_middleware_and_what_delayed_it() {
 }
 
 #[test]
-fn an_item_waits_for_the_callback_that_takes_it_within_its_own_execution() {
+fn an_item_that_a_timer_callback_takes_itself_waits_for_this_callback() {
     let outer = |t: u64, begin: u64| {
         let end = begin + 3_000;
         talk(t)

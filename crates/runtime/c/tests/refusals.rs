@@ -219,7 +219,7 @@ fn a_callback_cannot_use_its_own_handle() {
 }
 
 #[test]
-fn every_code_has_a_text_and_no_other_number_has_one() {
+fn every_return_code_has_a_text_and_no_other_number_has_one() {
     let text = |code| {
         // SAFETY: the text is never null.
         unsafe { CStr::from_ptr(onbeat_code_text(code)) }

@@ -327,8 +327,8 @@ impl Port {
 struct Times {
     wake: u128,
     long_turn: u128,
-    /// The longest time for which the wire is idle before each chunk of a message.
+    /// The longest idle time of the wire that each chunk of a message adds.
     between_chunks: u128,
-    /// The longest time for which the wire is idle once per message.
+    /// The longest idle time of the wire that a message adds once, however many chunks it has.
     of_message: u128,
 }

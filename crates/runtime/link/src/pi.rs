@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_returns_none_once_the_deadline_has_passed() {
+    fn waiting_returns_none_when_the_deadline_has_passed() {
         let (lock, bell) = (Lock::new(()), Bell::new());
         assert!(bell.wait(lock.lock(), Some(now_ns())).is_none());
         // The wait ends at the deadline, and the next call returns `None`.

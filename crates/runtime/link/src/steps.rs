@@ -82,7 +82,8 @@ pub struct Stall {
     pub done_ns: u64,
 }
 
-/// The steps of an end's threads, as the end's status page shows them.
+/// The durations of the steps of messages at an end of a link ([`Step`]): a histogram, and the
+/// worst and the most recent stalls. The end's status page shows them.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Steps {

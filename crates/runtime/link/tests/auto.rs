@@ -128,7 +128,7 @@ fn ends_on_two_hosts_without_rdma_choose_tcp() {
 }
 
 #[test]
-fn an_auto_end_refuses_a_plain_tcp_end() {
+fn an_end_that_chooses_its_backend_refuses_an_end_that_uses_only_tcp() {
     let listening = Auto::listen("127.0.0.1:0".parse().unwrap(), key()).unwrap();
     let address = listening.address();
     thread::scope(|scope| {

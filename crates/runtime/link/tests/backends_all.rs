@@ -157,7 +157,7 @@ fn auto() -> Pair {
 backends::backends!(by_the_best_way, auto(), auto());
 
 #[test]
-fn does_nothing_unless_started_as_a_peer() {
+fn the_peer_process_does_nothing_unless_a_test_starts_it() {
     let Ok(place) = std::env::var("ONBEAT_PEER") else {
         return;
     };

@@ -340,7 +340,7 @@ fn steps_and_stalls_of_threads_add_the_derived_time_to_a_bound() {
 }
 
 #[test]
-fn a_writer_is_passed_over_once_its_step_and_a_stall_take_as_long_as_the_patience() {
+fn a_writer_is_passed_over_when_its_step_and_a_stall_take_as_long_as_the_patience() {
     let (wake_ns, stall_ns) = (1_800_000, 200_000);
     let cpu = Cpu { wake_ns, stall_ns };
     // A chunk takes 100 ms, so that chunks outweigh all steps.

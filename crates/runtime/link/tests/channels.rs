@@ -267,7 +267,7 @@ fn payloads_have_any_size_up_to_the_limit_and_a_new_producer_continues_the_numbe
 }
 
 #[test]
-fn one_thread_can_wait_for_channels_from_another_host() {
+fn one_thread_can_wait_for_several_channels_from_another_host() {
     const ROUNDS: u64 = 300;
     for wire in WIRES {
         let hosts = hosts(wire);
@@ -486,7 +486,7 @@ fn consumers_of_one_host_share_one_transfer_and_one_copy() {
 }
 
 #[test]
-fn does_nothing_unless_started_as_another_host() {
+fn the_process_of_another_host_does_nothing_unless_a_test_starts_it() {
     let Ok(place) = std::env::var("ONBEAT_CHANNEL_PEER") else {
         return;
     };
@@ -536,7 +536,7 @@ fn beside_a_process(wire: Wire, theirs: &str) -> (Channel, Links, std::process::
         .args([
             "--exact",
             "--nocapture",
-            "does_nothing_unless_started_as_another_host",
+            "the_process_of_another_host_does_nothing_unless_a_test_starts_it",
         ])
         .env("ONBEAT_CHANNEL_PEER", place)
         .stdout(std::process::Stdio::piped())

@@ -2,7 +2,7 @@
 //! nonsense.
 //!
 //! The other process is this test program, started again with a role; see
-//! `does_nothing_unless_started_as_a_child_process`.
+//! `the_child_process_does_nothing_unless_a_test_starts_it`.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 use onbeat_flow::clock::now_ns;
@@ -60,7 +60,7 @@ fn spawn(role: &str, name: &str, policy: usize, number: u64) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",
-            "does_nothing_unless_started_as_a_child_process",
+            "the_child_process_does_nothing_unless_a_test_starts_it",
             "--nocapture",
             "--test-threads=1",
         ])
@@ -124,7 +124,7 @@ impl Role {
 }
 
 #[test]
-fn does_nothing_unless_started_as_a_child_process() {
+fn the_child_process_does_nothing_unless_a_test_starts_it() {
     let Some(role) = Role::from_environment() else {
         return;
     };
@@ -296,7 +296,7 @@ fn a_producer_killed_at_any_step_leaves_no_gap_and_no_leak() {
 }
 
 #[test]
-fn a_dead_producers_place_is_free_while_others_look_at_its_memory() {
+fn a_killed_producer_frees_its_place_in_a_channel_while_others_read_its_memory_map() {
     use std::sync::atomic::{AtomicBool, AtomicU32};
     const ROUNDS: u32 = 40;
     let (looked_at, is_over) = (AtomicU32::new(0), AtomicBool::new(false));

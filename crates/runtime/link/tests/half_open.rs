@@ -204,7 +204,7 @@ fn takeover_ns(seed: u64) -> Option<u64> {
 }
 
 #[test]
-fn both_halves_report_a_peer_that_stays_away_as_gone() {
+fn both_halves_of_a_link_report_a_peer_that_stays_away_as_gone() {
     let Some(wire) = wire(3) else { return };
     let [first, second] = ends(&wire, Duration::from_secs(1));
     let [mut a, mut b] = connect(&first, &second);

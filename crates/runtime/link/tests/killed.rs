@@ -82,7 +82,7 @@ fn receive_on(incoming: &mut dyn Incoming, count: &AtomicU64) -> End {
 }
 
 #[test]
-fn does_nothing_unless_started_as_a_peer() {
+fn the_peer_process_does_nothing_unless_a_test_starts_it() {
     let Ok(place) = std::env::var("ONBEAT_PEER") else {
         return;
     };
@@ -108,7 +108,7 @@ fn spawn(place: &str) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",
-            "does_nothing_unless_started_as_a_peer",
+            "the_peer_process_does_nothing_unless_a_test_starts_it",
             "--nocapture",
         ])
         .env("ONBEAT_PEER", place)

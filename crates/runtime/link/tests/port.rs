@@ -2,7 +2,7 @@
 //! dies or is stopped.
 //!
 //! The other process is this test program, started again with a role; see
-//! `does_nothing_unless_started_as_a_child_process`.
+//! `the_child_process_does_nothing_unless_a_test_starts_it`.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 use onbeat_flow::clock::now_ns;
@@ -269,7 +269,7 @@ fn a_port_refuses_settings_that_are_impossible_or_differ_from_its_own() {
 }
 
 #[test]
-fn a_full_window_leaves_the_wire_within_the_allowed_blocking_time() {
+fn a_full_window_is_sent_within_the_allowed_blocking_time() {
     for rate in [100_000_000, 1_000_000_000, 10_000_000_000] {
         for us in [300, 1000, 3000] {
             let settings = Settings::of_rate(rate).blocking(Duration::from_micros(us));
@@ -360,7 +360,7 @@ impl Other {
         let mut process = Command::new(std::env::current_exe().unwrap())
             .args([
                 "--exact",
-                "does_nothing_unless_started_as_a_child_process",
+                "the_child_process_does_nothing_unless_a_test_starts_it",
                 "--nocapture",
                 "--test-threads=1",
             ])
@@ -395,7 +395,7 @@ impl Drop for Other {
 }
 
 #[test]
-fn does_nothing_unless_started_as_a_child_process() {
+fn the_child_process_does_nothing_unless_a_test_starts_it() {
     let Ok(role) = std::env::var(ROLE) else {
         return;
     };

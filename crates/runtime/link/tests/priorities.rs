@@ -168,7 +168,7 @@ fn settings() -> Settings {
 }
 
 #[test]
-fn does_nothing_unless_started_as_a_sending_host() {
+fn the_process_of_a_sending_host_does_nothing_unless_a_test_starts_it() {
     let Ok(role) = std::env::var(ROLE) else {
         return;
     };
@@ -230,7 +230,7 @@ fn a_channels_priority_applies_to_its_connection_on_the_port() {
         .args([
             "--exact",
             "--nocapture",
-            "does_nothing_unless_started_as_a_sending_host",
+            "the_process_of_a_sending_host_does_nothing_unless_a_test_starts_it",
         ])
         .env(ROLE, format!("{name} {place}"))
         .stdin(Stdio::piped())

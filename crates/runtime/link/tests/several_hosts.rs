@@ -142,7 +142,7 @@ fn each_host_gets_one_transfer_and_the_slowest_sets_the_pace() {
 }
 
 #[test]
-fn does_nothing_unless_started_as_another_host() {
+fn the_process_of_another_host_does_nothing_unless_a_test_starts_it() {
     let Ok(role) = std::env::var(ROLE) else {
         return;
     };
@@ -164,7 +164,7 @@ fn start(consumers: usize, address: SocketAddr) -> Child {
         .args([
             "--exact",
             "--nocapture",
-            "does_nothing_unless_started_as_another_host",
+            "the_process_of_another_host_does_nothing_unless_a_test_starts_it",
         ])
         .env(ROLE, format!("{consumers} {address}"))
         .stdout(Stdio::piped())

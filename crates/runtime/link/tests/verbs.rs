@@ -53,7 +53,7 @@ backends::backends!(by_events, pair(false), pair(false));
 // Polling differs only in how an end waits. All tests would keep the emulated guest busy for
 // minutes.
 #[test]
-fn polling_delivers_messages_once_and_in_order() {
+fn polling_an_rdma_link_delivers_messages_once_and_in_order() {
     backends::order(pair(true));
 }
 
@@ -116,7 +116,7 @@ fn the_example_runs_over_rdma() {
 }
 
 #[test]
-fn does_nothing_unless_started_as_a_peer() {
+fn the_peer_process_does_nothing_unless_a_test_starts_it() {
     let Ok(text) = std::env::var("ONBEAT_PEER") else {
         return;
     };

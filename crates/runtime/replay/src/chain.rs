@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_selects_renames_and_repeats_streams() {
+    fn the_choice_of_the_user_selects_renames_and_repeats_streams() {
         let choice = Choice {
             only: vec!["/b/*".into(), "/a".into()],
             without: vec!["*/y".into()],
@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_continues_at_any_time_of_any_repetition() {
+    fn a_seek_continues_at_any_time_of_any_repetition_of_a_recording() {
         let open = || {
             let mut listed = Listed::new(vec![stream("/a")]);
             (0..4u8).for_each(|n| listed.push(1000 + 10 * i64::from(n), 0, &[n]));
@@ -731,7 +731,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_above_the_limit_are_shortened_and_shorter_ones_stay() {
+    fn gaps_longer_than_the_limit_are_shortened_and_shorter_gaps_stay() {
         let open = || {
             let mut listed = Listed::new(vec![stream("/a")]);
             // The clock was not set before the second item, and the recorder paused before the last.

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 const MOST: u64 = 1 << 20;
 
-/// Publish a session's status on /diagnostics (started by onbeat itself)
+/// Publish a session's status on /diagnostics (onbeat starts this command itself)
 #[derive(clap::Args)]
 pub struct Args {
     /// Read the configuration from the standard input ('-')

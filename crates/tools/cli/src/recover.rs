@@ -258,7 +258,7 @@ mod tests {
     use super::cpus;
 
     #[test]
-    fn cpus_are_formatted_like_the_kernels_lists() {
+    fn lists_of_cpus_are_formatted_like_those_of_the_kernel() {
         assert_eq!(cpus(&[]), "");
         assert_eq!(cpus(&[3]), "3");
         assert_eq!(cpus(&[0, 1, 2, 5, 7, 8]), "0-2,5,7-8");

@@ -8,7 +8,7 @@ use onbeat_terminal::ExitStatus;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Hold topics back until their slots (started by onbeat itself)
+/// Hold topics back until their slots (onbeat starts this command itself)
 #[derive(clap::Args)]
 #[command(after_help = "\
 The configuration is JSON; one topic that leaves 60 to 61 ms after each release:

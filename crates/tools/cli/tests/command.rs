@@ -69,7 +69,7 @@ fn the_help_of_every_command_has_examples() {
 }
 
 #[test]
-fn show_and_chains_fit_the_width_and_agree_with_their_json() {
+fn the_commands_show_and_chains_fit_the_terminal_and_agree_with_their_json() {
     let dir = directory();
     for name in ["parking", "sixty", "hostile"] {
         let file = format!("{name}.json");

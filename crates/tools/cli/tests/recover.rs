@@ -17,7 +17,7 @@ const MS: u64 = 1_000_000;
 /// environment names.
 #[test]
 #[ignore = "a process that tests start"]
-fn does_nothing_unless_started_as_an_owner() {
+fn a_helper_process_owns_a_reservation_when_a_test_starts_it() {
     let get = |name: &str| std::env::var(name).expect("set by the test");
     let mut options = Options::new(0);
     options.state_dir = get("STATE").into();
@@ -117,7 +117,7 @@ impl Scene {
                 "--ignored",
                 "--nocapture",
                 "-q",
-                "does_nothing_unless_started_as_an_owner",
+                "a_helper_process_owns_a_reservation_when_a_test_starts_it",
             ])
             .env("STATE", dir.path().join("state"))
             .env("TID", target.id().to_string())

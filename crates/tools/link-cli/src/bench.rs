@@ -44,7 +44,7 @@ pub struct Args {
     /// Message sizes to measure
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = parse_size, conflicts_with = "listen", default_value = "1K,8K,64K,256K,1M,4M,16M,32M")]
     pub sizes: Vec<u64>,
-    /// Largest number of round trips per size, and of messages that measure its rate
+    /// Largest number of round trips at each size, and of messages that measure the rate there
     #[arg(long, value_name = "N", conflicts_with = "listen", default_value_t = 150, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub runs: u32,
     /// Longest time for the round trips of a size, and for its rate; at least ten runs are made

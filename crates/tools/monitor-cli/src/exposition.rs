@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn both_formats_name_counters_as_their_readers_expect() {
+    fn both_formats_of_metrics_name_counters_as_their_readers_expect() {
         let view = View {
             chains: vec![chain("chain-1", "a")],
             ..View::default()

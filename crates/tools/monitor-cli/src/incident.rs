@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn subjects_join_an_incident_that_has_just_begun_and_no_older_one() {
+    fn violations_join_an_incident_that_has_just_begun_and_no_older_one() {
         let mut all = incidents();
         let found = |id: &str| finding(id, "latency.max", Verdict::Violated);
         let (a, b, c) = (found("a"), found("b"), found("c"));

@@ -52,8 +52,8 @@ struct Figures<'a> {
     sentence: Option<&'a str>,
 }
 
-/// The facts about a saved incident with which the file of its figures is written again when the
-/// incident has ended.
+/// The facts about a saved incident that its file `incident.json` contains. When the incident has
+/// ended, the file is written again with these facts and the final figures.
 #[derive(Debug, Clone)]
 pub struct Known {
     begin_realtime_ns: u64,

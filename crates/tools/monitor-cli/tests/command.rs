@@ -380,7 +380,7 @@ fn a_system_that_keeps_its_requirements_has_no_incident() {
 }
 
 #[test]
-fn saves_are_limited_and_the_program_gets_each_incident() {
+fn saved_incidents_are_limited_and_the_users_program_gets_each_incident() {
     let held = tempfile::tempdir().unwrap();
     let at = held.path();
     fs::write(at.join("requirements.yaml"), REQUIREMENTS).unwrap();

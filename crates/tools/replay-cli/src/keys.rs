@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_and_arrows_are_orders_and_other_bytes_are_ignored() {
+    fn keys_and_arrows_control_the_playback_and_other_bytes_are_ignored() {
         let mut bytes = &b"x s\x1b[C\x1bOD\x1b[Z+\x1b"[..];
         let mut orders = Vec::new();
         while !bytes.is_empty() {

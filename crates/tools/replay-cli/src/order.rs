@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_series_of_rates_goes_up_and_down() {
+    fn the_next_playback_rate_up_or_down_is_the_neighbour_in_the_series() {
         for (rate, up, down) in [(1.0, 2.0, 0.5), (3.0, 5.0, 2.0), (0.5, 1.0, 0.2)] {
             assert!((next_rate(rate, true) - up).abs() < 1e-9, "{rate}");
             assert!((next_rate(rate, false) - down).abs() < 1e-9, "{rate}");

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_of_a_client_are_carried_out_although_others_are_hostile() {
+    fn orders_of_a_client_are_carried_out_although_other_clients_are_hostile() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("control");
         let orders = orders();

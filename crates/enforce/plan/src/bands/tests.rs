@@ -159,7 +159,7 @@ fn impossible_bands_are_refused_with_the_numbers() {
 }
 
 #[test]
-fn the_suggested_number_of_bands_is_the_one_beyond_which_more_bring_little() {
+fn the_suggested_number_of_bands_is_the_one_beyond_which_further_bands_gain_little() {
     // The values lie in three tight groups, so three bands gain nearly all.
     let values: Vec<u64> = (0..300u64)
         .map(|i| [30, 50, 80][(i % 3) as usize] * 1_000_000 + i * 1000)

@@ -60,9 +60,9 @@ impl Gate {
 }
 
 impl Gate {
-    /// Gives a new cgroup (version 2) of the gate the gate's current state: frozen or thawed. The
-    /// dispatcher already moves this cgroup with the gate's other cgroups. This call makes up for
-    /// the moves that happened before the cgroup was added.
+    /// Freezes or thaws a new cgroup (version 2), as the gate's other cgroups are at present. The
+    /// dispatcher already freezes and thaws the new cgroup together with them. This call makes up
+    /// for the changes before the cgroup was added.
     fn catch_up(&self, file: &File, group: &Path) -> Result<(), GateError> {
         loop {
             let closed = self.closed.load(Ordering::SeqCst);

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_gate_movement_is_read_once_and_a_full_log_loses_the_oldest() {
+    fn each_opening_or_closing_of_a_gate_is_read_once_and_a_full_log_loses_the_oldest() {
         let moves = Moves::new();
         let one = |at_ns: u64| Move {
             at_ns,

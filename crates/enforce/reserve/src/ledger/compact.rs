@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupted_compaction_loses_nothing() {
+    fn an_interrupted_compaction_of_a_ledger_loses_no_entry() {
         let (_dir, ledgers) = ledgers();
         let ledger = ledgers.create("cut").unwrap();
         ledger.note(&Entry::Group(group())).unwrap();
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn compaction_keeps_one_ended_thread_for_each_running_process_and_cpu() {
+    fn a_compacted_ledger_keeps_one_ended_thread_for_each_running_process_and_cpu() {
         let here = std::process::id();
         let of = |tgid, cpu, at| Thread {
             tgid,

@@ -60,7 +60,8 @@ pub struct Group {
     pub thaw: Option<(PathBuf, String)>,
     /// The file that lists the threads of the cgroup.
     pub members: PathBuf,
-    /// The file through which threads leave the cgroup if their own cgroup is unknown.
+    /// The file through which threads leave this cgroup if the cgroup that they came from is
+    /// unknown.
     pub home: PathBuf,
     pub dir: PathBuf,
 }

@@ -97,7 +97,11 @@ pub fn run_target(worker: impl Fn() -> Worker) {
 }
 
 pub fn target() -> (Helper, String, [u32; 2]) {
-    let mut target = Helper::start("does_nothing_unless_started_as_a_target", &[], None);
+    let mut target = Helper::start(
+        "a_helper_process_runs_target_threads_when_a_test_starts_it",
+        &[],
+        None,
+    );
     let said = target.next_output();
     let (a, b) = said.split_once(' ').unwrap();
     let tids = [a.parse().unwrap(), b.parse().unwrap()];

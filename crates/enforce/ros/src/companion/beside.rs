@@ -78,7 +78,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn a_process_that_started_after_it_was_seen_or_has_ended_is_refused() {
+    fn a_process_with_a_reused_id_or_one_that_has_ended_is_refused() {
         let before_ns = monotonic_ns();
         let mut child = Command::new("sleep")
             .arg("60")

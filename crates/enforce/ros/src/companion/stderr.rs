@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verbose_process_is_not_blocked_and_its_last_line_is_kept() {
+    fn a_process_that_writes_much_to_stderr_is_not_blocked_and_its_last_line_is_kept() {
         let much = "head -c 1000000 /dev/zero >&2; echo >&2; echo the end >&2";
         let (mut child, mut said) = shell(much);
         wait(&mut child, || said.drain());

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_packets_arrive_although_replies_are_unread() {
+    fn the_last_diagnostics_packets_arrive_although_replies_are_unread() {
         let [own, theirs] = pair();
         let config = Config {
             rcl: PathBuf::new(),

@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_missing_symbol_is_found_in_the_linkers_message() {
+    fn the_name_of_a_missing_symbol_is_found_in_the_linkers_message() {
         let said = "/opt/libx.so: undefined symbol: PyExc_RuntimeError";
         assert_eq!(missing_symbol(said), Some("PyExc_RuntimeError"));
         assert_eq!(missing_symbol("libx.so: cannot open"), None);

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_that_stops_starting_has_cycles_without_output() {
+    fn a_chain_that_does_not_start_any_more_has_cycles_without_output() {
         for (starts, silent) in [(Starts::EveryCycle, 50), (Starts::OnEvents, 0)] {
             let mut d = deliveries(starts);
             for cycle in 1..=10 {
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_before_its_start_and_two_starts_of_one_cycle_count_once() {
+    fn a_cycle_counts_once_if_its_output_is_reported_before_its_start_or_it_has_two_starts() {
         let mut d = deliveries(Starts::EveryCycle);
         d.delivered(0, 2 * CYCLE);
         d.started(CYCLE);

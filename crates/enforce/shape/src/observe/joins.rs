@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_join_is_found_by_its_input_and_its_only_publisher() {
+    fn the_join_of_a_synchroniser_is_found_by_its_input_and_its_only_publisher() {
         let mut joins = Joins::new(&plan());
         assert_eq!(
             change_after_runs(&mut joins, 1, 2),

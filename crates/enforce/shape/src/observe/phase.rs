@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn starts_all_over_the_cycle_show_no_phase() {
+    fn callback_starts_spread_over_the_whole_cycle_show_no_phase() {
         let wild: Vec<u64> = (0..40u64)
             .map(|n| n * PERIOD + n * 37_000_000 % PERIOD)
             .collect();

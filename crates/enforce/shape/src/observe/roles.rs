@@ -39,7 +39,7 @@ pub struct Roles {
 }
 
 impl Roles {
-    /// Creates a value without threads. `callbacks` are the ids that
+    /// Creates the roles for a plan. No thread is known yet. `callbacks` are the ids that
     /// [`crate::observe::Watcher::callbacks`] returns.
     pub fn new(plan: &Plan, callbacks: &[String]) -> Roles {
         let server_of = callbacks

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_run_is_returned_with_the_median_duration_of_its_callback() {
+    fn each_execution_has_its_duration_and_the_usual_duration_of_its_callback() {
         let mut runs = Runs::new(3);
         for n in 0..100u64 {
             let at = n * 1000;

@@ -330,7 +330,7 @@ fn cycles_without_an_output_are_counted_and_break_the_promise() {
 }
 
 #[test]
-fn pauses_are_reported_and_shaping_ends_with_its_guard() {
+fn pauses_of_shaping_are_reported_and_shaping_ends_with_its_guard() {
     let (plan, options) = (plan(), options(&[]));
     let mut report = |_: &Live| ();
     let mut harness = Harness::new(&plan, &options, &mut report);
@@ -726,7 +726,7 @@ fn callbacks_that_share_a_gated_thread_are_named_before_shaping_begins() {
 }
 
 #[test]
-fn an_optional_callback_does_not_delay_shaping_and_is_shaped_once_it_runs() {
+fn an_optional_callback_does_not_delay_shaping_and_is_shaped_as_soon_as_it_runs() {
     let (mut plan, options) = (plan(), options(&[]));
     for required in [true, false] {
         plan.callbacks = vec![onbeat_plan::schema::CallbackRule {

@@ -163,7 +163,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn the_first_throttled_input_has_the_highest_priority() {
+    fn the_shaper_gives_the_first_throttled_input_the_highest_priority() {
         let text = include_bytes!("../../../plan/tests/golden/plan.yaml");
         let mut plan = onbeat_plan::file::read(text).expect("a plan");
         let mut second = plan.inputs[0].clone();

@@ -191,7 +191,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn only_executions_during_shaping_count() {
+    fn only_executions_during_shaping_count_for_the_verdict() {
         let text = include_bytes!("../../../plan/tests/golden/plan.yaml");
         let mut plan = onbeat_plan::file::read(text).expect("a plan");
         plan.cycle_ms = Ms(100 * MS);

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn shaping_begins_once_callbacks_phase_and_shaper_are_ready() {
+    fn shaping_begins_as_soon_as_callbacks_phase_and_shaper_are_ready() {
         let plan = plan(false);
         let found = on_grid().poll(&plan, vec![], &ready(), EARLY);
         let phase = found.expect("no error").expect("a phase");

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_is_judged_once_a_single_miss_cannot_break_it() {
+    fn a_promise_is_judged_as_soon_as_a_single_miss_cannot_break_it() {
         let promised = Promises {
             average_ms: Ms(20_000_000),
             worst_ms: Ms(1_000_000),

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn longer_thread_names_precede_their_own_prefixes() {
+    fn a_longer_thread_name_is_matched_before_its_own_prefix() {
         for (i, (name, _)) in THREADS.iter().enumerate() {
             let covered = THREADS[..i].iter().find(|(p, _)| name.starts_with(p));
             assert_eq!(covered, None, "{name} is never found");

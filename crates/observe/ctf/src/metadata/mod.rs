@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metadata_text_is_read_from_packets_without_their_headers() {
+    fn the_text_of_metadata_packets_is_read_without_the_packet_headers() {
         let packet = |text: &str| {
             let mut packet = PACKET_MAGIC.to_be_bytes().to_vec();
             packet.resize(24, 0);

@@ -302,7 +302,7 @@ fn only_a_slower_callback_and_a_new_subscriber_are_found() {
 }
 
 #[test]
-fn a_slower_machine_is_one_change_unless_times_are_absolute() {
+fn a_slower_machine_is_reported_as_one_change_unless_absolute_times_are_compared() {
     let mut slower = usual();
     slower.all = 1.5;
     let (a, b) = (model(&usual(), 6, 31), model(&slower, 6, 32));

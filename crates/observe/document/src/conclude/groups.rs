@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_publisher_with_new_inputs_of_another_is_an_ambiguous_and_junction() {
+    fn if_only_one_of_two_joined_inputs_ever_publishes_the_and_junction_is_ambiguous() {
         let group = decided(synchronised()).unwrap();
         assert_eq!(group.members, BTreeSet::from([A.into(), B.into()]));
         assert_eq!(group.publishers, BTreeSet::from([B.into()]));
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn two_publishers_in_turn_are_a_decided_and_junction() {
+    fn if_each_of_two_joined_inputs_publishes_in_turn_the_and_junction_is_decided() {
         let mut evidence = synchronised();
         for m in evidence.members.values_mut() {
             (m.published, m.productive) = (10, 10);
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_ambiguous_if_others_never_waited_only_for_one_input() {
+    fn an_and_junction_with_an_input_that_was_never_the_only_missing_one_is_ambiguous() {
         let c = "/f:subscription(/c)";
         let mut evidence = synchronised();
         for m in evidence.members.values_mut() {
@@ -574,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn a_callback_that_publishes_without_new_input_of_the_other_does_not_wait() {
+    fn inputs_of_which_one_publishes_without_the_other_are_not_an_and_junction() {
         let mut evidence = synchronised();
         for m in evidence.members.values_mut() {
             (m.published, m.productive) = (10, 10);

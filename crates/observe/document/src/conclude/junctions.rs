@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn members_of_a_group_publish_through_its_and_vertex() {
+    fn inputs_of_an_and_junction_publish_through_the_vertex_of_the_junction() {
         let (a, b, sync) = (
             "/f:subscription(/a)",
             "/f:subscription(/b)",

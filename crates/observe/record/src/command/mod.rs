@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_program_is_named_in_the_error() {
+    fn the_error_names_a_command_that_does_not_exist() {
         let error = start("/no/such/program");
         let error = error.err().expect("an error").to_string();
         assert!(

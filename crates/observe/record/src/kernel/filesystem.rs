@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn other_errors_of_a_probe_stay_unchanged() {
+    fn errors_of_a_probe_that_are_not_io_errors_stay_unchanged() {
         let error = std::io::Error::from_raw_os_error(libc::EPERM).to_string();
         let file = File::open("/proc/self/status").expect("procfs");
         assert_eq!(explained(error.clone(), &file), error);

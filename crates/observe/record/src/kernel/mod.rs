@@ -453,7 +453,7 @@ mod tests {
     use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
 
     #[test]
-    fn every_program_of_the_table_is_in_the_object() {
+    fn every_bpf_program_of_the_probe_table_is_in_the_bpf_object() {
         let file =
             object::read::elf::ElfFile64::<object::Endianness>::parse(PROGRAMS.as_slice()).unwrap();
         let has = |name: &str| file.symbols().any(|s| s.name() == Ok(name));
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn every_program_of_the_object_is_attached_somewhere() {
+    fn every_bpf_program_of_the_bpf_object_is_attached_somewhere() {
         let file =
             object::read::elf::ElfFile64::<object::Endianness>::parse(PROGRAMS.as_slice()).unwrap();
         let rows = crate::probes::PROBES.iter();
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn the_programs_for_kernels_without_btf_need_no_btf() {
+    fn the_bpf_programs_for_kernels_without_btf_need_no_btf() {
         let names = |programs: &[u8]| -> Vec<String> {
             let file = object::read::elf::ElfFile64::<object::Endianness>::parse(programs).unwrap();
             file.sections()

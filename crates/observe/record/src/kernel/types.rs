@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn only_whole_btf_of_this_byte_order_is_accepted() {
+    fn only_complete_btf_data_in_this_machines_byte_order_is_accepted() {
         assert_eq!(check(&header(12, 4)), Ok(()));
         let cut = &header(12, 4)[..30];
         assert_eq!(check(cut), Err("the file is cut off"));

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_found_behind_private_structs_of_any_layout() {
+    fn node_names_are_found_behind_private_structs_of_any_layout() {
         for depth in [0u64, 3, 77] {
             let mut image = Image::new();
             let (rcl, private, rmw) = (5000u64 / 8 * 8, 8192u64, 16384u64);

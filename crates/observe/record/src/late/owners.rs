@@ -206,9 +206,10 @@ impl Nodes {
         Some(inside.find(|w| Some(w.0) == self.place)?.1)
     }
 
-    /// Picks the nodes' rcl handles from the candidates. All nodes' private structs have the same layout. A
-    /// candidate with another layout belongs to another kind of object, which happens to lie before a node's
-    /// private struct. Of several candidates for a node, the one beside the most endpoints is picked.
+    /// Picks the nodes' rcl handles from the candidates in `votes`. All nodes' private structs have
+    /// the same layout. A candidate with another layout belongs to another kind of object, which
+    /// happens to lie before a node's private struct. If a node has several candidates, picks the
+    /// one that was found near most endpoints.
     fn real_handles<'v>(&mut self, votes: impl Iterator<Item = &'v Votes>) -> BTreeSet<u64> {
         let mut count: BTreeMap<u64, usize> = BTreeMap::new();
         for (handle, _) in votes

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_cannot_use_up_the_probes_of_others() {
+    fn a_user_cannot_use_up_the_probes_of_other_users() {
         let mut budget = Budget {
             user: Some(1000),
             ..Budget::default()
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_cannot_use_up_the_files_of_others() {
+    fn a_user_cannot_use_up_the_files_of_other_users() {
         let mut budget = Budget {
             user: Some(1000),
             ..Budget::default()
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_files_of_all_users_leave_descriptors_for_root() {
+    fn the_probed_files_of_all_users_leave_file_descriptors_for_root() {
         let mut budget = Budget {
             all_probes: descriptors::room_for_probes(),
             ..Budget::default()

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn own_files_leave_out_system_libraries_and_onbeats_program() {
+    fn system_libraries_and_onbeats_program_are_not_an_applications_own_files() {
         let mut child = std::process::Command::new("sleep")
             .arg("60")
             .spawn()

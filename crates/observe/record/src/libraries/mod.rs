@@ -727,7 +727,7 @@ mod tests {
     use onbeat_proc::foreign::Reach;
 
     #[test]
-    fn a_library_seen_under_another_name_is_still_probed() {
+    fn a_library_that_was_first_seen_under_another_path_is_still_probed() {
         let mut libraries = Libraries::new(PlacementPolicy::Cheapest);
         let named = |path: &str| {
             let program = Reach::Program(std::process::id());

@@ -161,7 +161,7 @@ impl Switches {
         self.follow(pid)
     }
 
-    /// Opens perf events for a process without inherited events, and for all its present
+    /// Opens perf events for a process that has inherited none, and for all its present
     /// descendants.
     ///
     /// Children that start later inherit these events. The record of a child's fork shows that the

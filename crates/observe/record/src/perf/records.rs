@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_perf_records_are_harmless() {
+    fn truncated_perf_records_are_decoded_without_a_panic() {
         let ids = [70u32, 71, 80, 81, 0, 0].map(u32::to_le_bytes).concat();
         for kind in 0..24 {
             let full = record(kind, BY_EXEC, &ids);

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generation_is_recognised_by_its_exports() {
+    fn a_ros_2_distribution_is_recognised_by_the_symbols_that_tracetools_exports() {
         let of = |exports: &[&str]| Distribution::of_tracetools(|s| exports.contains(&s));
         assert_eq!(of(&["ros_trace_callback_start"]), Distribution::Humble);
         assert_eq!(

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_losses_since_the_last_call_are_reported() {
+    fn only_losses_of_events_since_the_last_call_are_reported() {
         let mut losses = Losses::default();
         assert_eq!(losses.update(vec![vec![0, 0], vec![0, 3]]).len(), 1);
         let found = losses.update(vec![vec![0, 0], vec![0, 5]]);

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rate_counts_events_since_the_last_report() {
+    fn the_reported_event_rate_counts_events_since_the_last_report() {
         let at = |seconds, events| Progress {
             elapsed: Duration::from_secs(seconds),
             events,

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn run_time_events_count_after_the_initial_libraries_are_probed() {
+    fn events_at_run_time_count_only_after_the_first_libraries_are_probed() {
         let mut readiness = Readiness::default();
         readiness.start(100);
         assert!(!readiness.counts(&call(7, 99)) && readiness.counts(&call(7, 100)));

@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_field_fills_the_gap_behind_the_head() {
+    fn a_small_field_fills_the_gap_behind_the_head_of_a_record() {
         let table =
             parse("event take = 1 { rmw: u64, name: text, taken: flag, gone: unknown }").unwrap();
         let expected = [

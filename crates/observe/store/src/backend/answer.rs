@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_error_code_of_a_refusal_is_reported() {
+    fn only_the_error_code_of_a_servers_refusal_is_reported() {
         let text =
             "<Error><Code>SignatureDoesNotMatch</Code><AWSAccessKeyId>key</AWSAccessKeyId></Error>";
         assert_eq!(code_in(text), "SignatureDoesNotMatch");

@@ -372,7 +372,7 @@ mod tests {
     use crate::testing::Harness;
 
     #[test]
-    fn a_clock_right_after_a_node_gives_timers_their_node() {
+    fn a_clock_created_right_after_a_node_shows_the_node_of_timers() {
         let harness = Harness::new(
             "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=a

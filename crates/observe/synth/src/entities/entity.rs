@@ -79,7 +79,8 @@ pub(crate) struct ServiceNames {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ClientGid {
     pub(crate) gid: Gid,
-    /// Services see this identifier: a request or a response contained it.
+    /// True if a recorded request or response contained this identifier. Services then know the
+    /// client by it.
     pub(crate) seen: bool,
 }
 

@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_that_reads_no_response_is_guessed() {
+    fn the_caller_of_a_service_that_reads_no_response_is_guessed() {
         let trace = format!(
             "{SERVICE}
 5000us cpu1 20/20 request_send rmw=0x1040 sequence=1

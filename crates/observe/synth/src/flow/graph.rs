@@ -157,8 +157,8 @@ pub(crate) struct Vertex {
     /// The address of a timer's clock, or 0 if it is unknown. In rclpy, each node has its own
     /// clock.
     clock: u64,
-    /// The order among vertices with equal looks: first the slot of their entity, then the order of their
-    /// creation.
+    /// The order of vertices with equal `looks` (kind, node, name, caller and period): first by the
+    /// slot of their entity, then by their creation.
     pub(crate) rank: (Slot, u64),
     pub(crate) runs: Executions,
     pub(crate) outputs: Vec<NameId>,

@@ -134,9 +134,11 @@ pub(crate) struct Seen {
     /// Counts executions of other subscriptions that did not publish, while only this subscription
     /// had no input since the last output.
     pub(crate) awaited: u64,
-    /// Counts outputs of other subscriptions whose lineages include the input of this subscription.
+    /// Counts outputs that callbacks of other subscriptions published and whose lineages contain
+    /// the input of this subscription.
     pub(crate) followed: u64,
-    /// Counts outputs of other subscriptions whose lineages leave out this subscription's input.
+    /// Counts outputs that callbacks of other subscriptions published and whose lineages do not
+    /// contain the input of this subscription.
     pub(crate) passed_over: u64,
 }
 

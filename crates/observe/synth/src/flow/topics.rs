@@ -485,7 +485,8 @@ impl Topics {
         }
     }
 
-    /// Returns how an item was lost, if the subscription took no later item of the same publisher.
+    /// Returns the kind of loss of an item after which the subscription took nothing more from the
+    /// item's publisher.
     fn left_over(&self, entities: &Entities, subscription: EntityId, publisher: EntityId) -> Loss {
         let (offered, requested) = (entities.get(publisher), entities.get(subscription));
         let mut cursors = self.cursors(subscription).iter();

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_without_a_callback_only_takes_the_item() {
+    fn an_item_that_is_read_without_a_callback_counts_only_as_taken() {
         let trace = format!(
             "{PAIR}{}
 20ms cpu1 20/20 take rmw=0x1020 source_ns=5ms

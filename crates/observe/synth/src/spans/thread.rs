@@ -104,8 +104,8 @@ pub(super) struct Calls {
     pub(super) intra_publish: Option<u64>,
     /// The publisher whose last item has no time stamp and whose publish call may still run.
     pub(super) unstamped: Option<EntityId>,
-    /// The publisher with which a callback last published an action's state, and the number of
-    /// triggers since then.
+    /// The publisher with which a callback last published an action's state, and how often the
+    /// executor has triggered its guard condition since then.
     pub(super) goal_state: Option<(EntityId, u8)>,
     /// The thread's CPU time in ns when the executor looked for ready entities. `None` if another
     /// call of the thread was recorded since.

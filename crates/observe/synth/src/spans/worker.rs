@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn triggers_of_a_worker_that_finds_a_group_busy_do_not_prolong_its_last_callback() {
+    fn a_worker_that_finds_a_callback_group_busy_does_not_prolong_its_last_callback() {
         // With 40 wake-ups, each sleep is as short as a wait for Python's lock.
         for wakes in [0, 5, 40] {
             let events = Harness::new(&events_of_a_refused_worker(wakes)).span_events();
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_triggers_its_guard_condition_after_a_callback() {
+    fn a_pool_of_threads_triggers_its_guard_condition_after_each_callback() {
         let trace = "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=pool
 1ms cpu0 10/10 subscription_init subscription=0x20 node=0x1 rmw=0x1020 topic=/in

@@ -484,7 +484,7 @@ fn pool(rounds: u64) -> Model {
 }
 
 #[test]
-fn on_a_pool_the_execution_of_a_goal_belongs_to_its_task_only() {
+fn on_a_pool_of_threads_the_execution_of_a_goal_belongs_only_to_its_task() {
     let m = pool(10);
     let exec = |id: &str| {
         let exec = &callback(&m, id).figures.exec_ns;
@@ -679,7 +679,7 @@ fn the_code_that_got_a_goals_answer_asks_for_its_result() {
 }
 
 #[test]
-fn waiting_code_that_publishes_nothing_on_a_pool_has_no_times() {
+fn on_a_pool_of_threads_waiting_code_that_publishes_nothing_has_no_times() {
     let mut s = with_witness();
     for n in 1..=5 {
         let t = n * 300_000;

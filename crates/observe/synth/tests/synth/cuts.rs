@@ -52,7 +52,7 @@ const FILTER: &str = "/lidar/filter:subscription(/points)";
 const MAPPER: &str = "/mapper:subscription(/filtered)";
 
 #[test]
-fn a_part_between_two_publications_has_a_latency_of_its_own() {
+fn the_part_of_a_chain_between_two_publications_has_its_own_latency() {
     let trace = line().trace();
     let part = format!("{FILTER} > {MAPPER}");
     for (from, to) in [
@@ -117,7 +117,7 @@ fn the_hot_path_of_the_reference_system_ends_at_the_stated_end() {
 }
 
 #[test]
-fn parts_of_several_runs_are_merged() {
+fn latencies_of_a_chains_part_from_several_runs_are_merged() {
     let asked = ends("/lidar/filter", "/map", &[]);
     let (_, one) = cut(&line().trace(), &asked);
     let mut other = one.clone();

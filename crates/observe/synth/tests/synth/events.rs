@@ -224,7 +224,7 @@ const PY: &str = "
 ";
 
 #[test]
-fn a_callback_of_rclpy_ends_when_its_executor_of_events_sleeps() {
+fn a_callback_of_rclpy_ends_when_its_events_executor_sleeps() {
     let mut s = PY.to_string();
     for i in 1..=10 {
         let t = 1_000 + i * 10_000;

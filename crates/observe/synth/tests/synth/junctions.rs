@@ -216,7 +216,7 @@ fn a_guessed_node_has_no_junctions() {
 }
 
 #[test]
-fn two_inputs_that_wait_for_each_other_do_not_include_a_third() {
+fn a_third_input_does_not_join_an_and_junction_of_two_that_wait_for_each_other() {
     // /x and /y wait for one another. /z comes three times for two outputs, and is not part of the
     // junction.
     let mut s = System::new();
@@ -348,7 +348,7 @@ fn a_stated_junction_excludes_the_other_inputs_of_the_node() {
 }
 
 #[test]
-fn chains_of_many_inputs_that_no_output_waits_for_are_complete() {
+fn chains_of_a_node_with_many_inputs_that_do_not_wait_for_each_other_are_complete() {
     // At the first outputs, more subscriptions have an input than lineages are followed. Only every
     // second output has one input of each, so that no output waits for them.
     const INPUTS: usize = 20;

@@ -339,7 +339,7 @@ fn callbacks_between_a_response_and_its_waiting_code_are_separate() {
 }
 
 #[test]
-fn publications_separate_two_clients_in_one_round() {
+fn publications_show_which_of_two_clients_ran_in_one_round_of_the_executor() {
     let mut parts = vec![PY.to_string(), EARS.to_string(), SERVER.to_string()];
     let alone = |t: u64, n: i64, client: u64, publisher: u64, run: u64| {
         [
@@ -479,7 +479,7 @@ fn a_multi_threaded_executor_runs_waiting_code_on_another_worker() {
 }
 
 #[test]
-fn a_pool_without_rclpy_triggers_its_guard_condition_once_after_each_callback() {
+fn a_pool_of_threads_without_rclpy_triggers_its_guard_condition_once_per_callback() {
     // Two threads of a plain rcl client. A thread that is done wakes the others and may then be
     // idle for a long time.
     let mut parts = vec![

@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_lengths_are_refused_before_memory_is_allocated() {
+    fn wrong_lengths_in_a_block_are_refused_before_memory_is_allocated() {
         let good = body(&one_event());
         let announced = decode(u32::MAX, &good).expect_err("refused");
         assert_eq!(

@@ -43,9 +43,9 @@ impl Plan<'_> {
             .collect()
     }
 
-    /// Returns top edges that are close to the edges in `wished` and keep the order and the
-    /// distances of the items. Computes one solution from top to bottom and one from bottom to top,
-    /// and returns their mean.
+    /// Returns the y position of each item's top. The positions are close to those in `wished` and
+    /// keep the order of the items and the smallest allowed gaps between them. Computes one
+    /// solution from top to bottom and one from bottom to top, and returns their mean.
     pub(super) fn resolve(&self, items: &[Item], order: &[usize], wished: &[f64]) -> Vec<f64> {
         let gap = |a: bool, b: bool| match (a, b) {
             (true, true) => 20.0,

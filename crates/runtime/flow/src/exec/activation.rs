@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_period_counts_missed_releases() {
+    fn a_periodic_schedule_counts_missed_releases() {
         let period = Schedule::Period {
             period_ns: 10,
             offset_ns: 5,
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_on_contents_withholds_data_but_not_time() {
+    fn a_condition_on_contents_delays_tasks_that_run_on_data_but_not_on_time() {
         let mut a = either(&[Input::EACH], after(10, TimerStart::Completion));
         a.start(0);
         a.arrive(0, 1);

@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn feeds_are_polled_in_each_step() {
+    fn the_feeds_of_a_chain_of_tasks_are_polled_in_each_step_of_the_chain() {
         let mut chain = Chain::new((vec![3, 0, 1], 0));
         let task = chain
             .task("sum", each(1), |s: &mut (Vec<u32>, u32)| {

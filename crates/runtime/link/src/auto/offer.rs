@@ -308,7 +308,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_offer_is_read_as_it_was_written(
+        fn an_offer_of_backends_is_read_as_it_was_written(
             boot: [u8; 16], user: u32, namespaces: [u64; 3], capabilities: u64,
             codes in [0u8..5, 0u8..5], refuses: bool
         ) {

@@ -73,7 +73,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_relays_message_is_read_as_it_was_written(number: u64, lost: u64, payload: Vec<u8>, which in 0..4) {
+        fn a_message_between_two_relays_is_read_as_it_was_written(number: u64, lost: u64, payload: Vec<u8>, which in 0..4) {
             let payload = &payload[..];
             let message = match which {
                 0 => Message::Ready,

@@ -619,7 +619,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_thread_does_not_take_shares_that_were_lent_meanwhile() {
+    fn a_late_thread_does_not_take_shares_of_the_window_that_were_lent_meanwhile() {
         let page = page();
         let late = NOW + 50;
         CLOCK.set(late);
@@ -634,7 +634,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_free_again_when_their_lease_ends() {
+    fn shares_of_the_window_are_free_again_when_their_lease_ends() {
         let page = page();
         let mut patience = Patience::default();
         let mut ask = |seat, now| {
@@ -655,7 +655,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_keeps_its_place_until_its_last_chunk_is_posted() {
+    fn a_message_keeps_its_place_in_the_order_until_its_last_chunk_is_posted() {
         let page = page();
         let (first, second) = (Urgency::new(1, NOW), Urgency::new(1, NOW + 1));
         arbiter(&page).publish(0, Some((first, 4)));

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn unsaturated_intervals_and_single_intervals_do_not_change_the_rate() {
+    fn intervals_without_load_and_single_intervals_do_not_change_the_measured_rate() {
         let meter = Meter::default();
         for ms in 1..1000 {
             let load = [Load::Waited, Load::Idle, Load::Busy][ms as usize / 3 % 3];

@@ -127,7 +127,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_head_is_read_as_written_and_one_changed_bit_is_detected(
+        fn a_message_head_is_read_as_written_and_one_changed_bit_is_detected(
             number: u64, sent_ns: u64, remaining_ns: Option<u64>, oldest: u64,
             content in proptest::collection::vec(any::<u8>(), 0..200), at: prop::sample::Index,
         ) {
@@ -141,7 +141,7 @@ mod tests {
         }
 
         #[test]
-        fn any_parsed_head_is_written_again_unchanged(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+        fn any_parsed_message_head_is_written_again_unchanged(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
             if let Some((head, content)) = Head::parse(&bytes) {
                 prop_assert_eq!([&head.bytes()[..], content].concat(), bytes);
             }

@@ -50,7 +50,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_status_is_read_as_it_was_written(
+        fn a_link_status_is_read_as_it_was_written(
             consumed: u64, arrived: u64, last in proptest::option::of(0..u64::MAX),
             receives_no_more: bool, asks: bool,
         ) {
@@ -59,7 +59,7 @@ mod tests {
         }
 
         #[test]
-        fn any_parsed_status_is_written_again_unchanged(bytes in proptest::collection::vec(any::<u8>(), 0..50)) {
+        fn any_parsed_link_status_is_written_again_unchanged(bytes in proptest::collection::vec(any::<u8>(), 0..50)) {
             if let Some(status) = Status::parse(&bytes) {
                 prop_assert_eq!(status.bytes().to_vec(), bytes);
             }

@@ -168,7 +168,7 @@ mod tests {
     use crate::steps::{class_ends_ns, Stall, Step, CLASSES, RECENT};
 
     #[test]
-    fn a_page_shows_its_steps_the_worst_and_the_most_recent_stalls() {
+    fn a_status_page_shows_all_steps_and_the_worst_and_most_recent_stalls() {
         let page = Page::new(Backend::Tcp, true, "steps", Sizes::of_messages(1)).unwrap();
         let begun_ns = page.begun_ns();
         let at = |us: u64| begun_ns + 1000 * us;

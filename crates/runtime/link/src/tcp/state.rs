@@ -368,8 +368,8 @@ impl State {
         }
     }
 
-    /// Returns the most urgent thing to write. Counts come first, because the peer may wait for
-    /// credits.
+    /// Returns the most urgent thing to write. Counts of received and consumed messages come first,
+    /// because they give the peer its credits back.
     pub fn next_work(&mut self) -> Option<Work> {
         if std::mem::take(&mut self.status_due) {
             self.status_under_way = true;

@@ -147,7 +147,7 @@ fn memory(base: *const u8) -> Vec<u8> {
 }
 
 #[test]
-fn writes_outside_of_the_ring_are_refused_by_the_device_and_change_nothing() {
+fn rdma_writes_outside_of_the_ring_are_refused_by_the_device_and_change_nothing() {
     for (bytes, at) in [
         (16, RING as isize - 8),
         (8, RING as isize),
@@ -189,7 +189,7 @@ fn writes_outside_of_the_ring_are_refused_by_the_device_and_change_nothing() {
 
 /// Keeps the other end's queue pair alive, so that only the key can be the reason for the refusal.
 #[test]
-fn a_revoked_key_is_refused() {
+fn rdma_writes_with_a_revoked_memory_key_are_refused() {
     let [listening, connecting] = ends();
     let [first, second] = places();
     std::thread::scope(|scope| {

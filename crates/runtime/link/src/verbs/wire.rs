@@ -156,7 +156,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_record_is_read_as_it_was_written(
+        fn an_rdma_link_record_is_read_as_it_was_written(
             gid: [u8; 16], mtu in 1u8..6, lanes: [u32; 4], windows: [(u64, u32); 4], count: u64
         ) {
             let lane = |at: usize| Lane { number: lanes[at] >> 8, psn: lanes[at + 1] >> 8 };
@@ -175,7 +175,7 @@ mod tests {
         }
 
         #[test]
-        fn bytes_that_are_not_a_record_are_refused(garbage in proptest::collection::vec(any::<u8>(), 0..100)) {
+        fn bytes_that_are_not_an_rdma_link_record_are_refused(garbage in proptest::collection::vec(any::<u8>(), 0..100)) {
             if let Some(record) = Record::parse(&garbage) {
                 prop_assert_eq!(record.bytes(), garbage);
             }

@@ -466,12 +466,15 @@ macro_rules! backends {
                 backends::refusals($pair);
             }
             #[test]
-            fn memory_of_the_application_is_used_or_refused() {
+            fn memory_that_the_application_provides_is_used_for_messages_or_refused() {
                 backends::own_memory($pair);
             }
             #[test]
             fn the_death_of_a_peer_ends_the_link_at_every_step() {
-                backends::death(|| $mortal, "does_nothing_unless_started_as_a_peer");
+                backends::death(
+                    || $mortal,
+                    "the_peer_process_does_nothing_unless_a_test_starts_it",
+                );
             }
         }
     };

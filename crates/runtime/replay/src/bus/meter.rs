@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_shows_in_the_busiest_window_and_not_on_average() {
+    fn a_burst_on_a_can_bus_shows_in_the_busiest_window_and_not_in_the_average() {
         // A frame of zeros has 53 bits: 53 us.
         let mut meter = Meter::new("can0", SPEED);
         for n in 0..10u64 {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bus_that_is_nearly_full_is_not_too_slow() {
+    fn a_can_bus_that_is_nearly_full_is_not_reported_as_too_slow() {
         let mut meter = Meter::new("can0", SPEED);
         for n in 0..100_000u64 {
             meter.add(n * 54_000, &zeros());

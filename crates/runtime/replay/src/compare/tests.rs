@@ -191,7 +191,7 @@ fn each_change_of_a_device_is_found_and_nothing_else() {
 }
 
 #[test]
-fn only_the_topic_with_a_slower_callback_is_later_than_the_topic_it_is_made_from() {
+fn relative_to_its_input_topic_only_the_output_of_a_slower_callback_is_later() {
     let (mut expected, mut observed) = (recording(3, PLAIN), recording(3, PLAIN));
     for n in 0..200i64 {
         for stream in 0..3 {

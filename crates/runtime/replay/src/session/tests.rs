@@ -330,7 +330,7 @@ fn the_load_of_a_bus_is_measured_before_and_while_playing() {
 }
 
 #[test]
-fn a_failing_sink_ends_the_replay_and_is_named() {
+fn a_sink_that_fails_ends_the_replay_and_is_named_in_the_error() {
     let (source, _) = many(1000, 0);
     let (mut catch, seen) = Catch::new(0, 0);
     catch.fails_at = Some(10);
@@ -400,7 +400,7 @@ fn until(control: &Control, holds: impl Fn(&crate::control::State) -> bool) {
 }
 
 #[test]
-fn a_user_seeks_back_and_forward_in_a_recording_of_any_size() {
+fn a_replay_can_seek_back_and_forward_in_a_recording_of_any_size() {
     // The first recording fits into the buffer, so the loader has ended. The second does not.
     for count in [1000, 100_000u32] {
         let (catch, seen) = Catch::new(0, 0);
@@ -463,7 +463,7 @@ fn a_source_that_fails_while_it_seeks_ends_the_replay() {
 }
 
 #[test]
-fn the_rate_changes_from_the_current_place_on() {
+fn a_new_playback_rate_applies_from_the_current_position_on() {
     let (catch, seen) = Catch::new(0, 0);
     let control = Arc::new(Control::default());
     let sinks = outputs(vec![Box::new(catch)], vec![0]);

@@ -90,7 +90,7 @@ mod tests {
     /// Checks the bytes of frames at a socket that is not a CAN device. A CAN device would need a
     /// kernel with CAN.
     #[test]
-    fn frames_leave_unchanged_and_a_full_queue_makes_the_sink_busy() {
+    fn can_frames_leave_unchanged_and_a_full_queue_makes_the_sink_busy() {
         let (ours, theirs) = UnixDatagram::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         let mut can = Can::over("pair", ours.into(), None);

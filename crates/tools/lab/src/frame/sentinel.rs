@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn delays_beyond_the_usual_wake_up_count_as_time_away() {
+    fn wake_up_delays_beyond_the_usual_one_count_as_time_without_the_cpu() {
         let mut seen = Lateness::default();
         for ns in [50_000, 200_000, 1_200_000, 700_000] {
             seen.add(ns);

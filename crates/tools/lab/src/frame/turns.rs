@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rounds_that_count_are_those_that_were_not_set_aside() {
+    fn only_rounds_that_were_not_set_aside_count() {
         let mut turns = Turns::quiet(2, 3, &mut Rng::new(1));
         let log = Rc::clone(&turns.log);
         turns.by_ref().for_each(drop);

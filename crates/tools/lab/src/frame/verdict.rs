@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_interval_on_one_side_of_the_target_decides() {
+    fn only_a_confidence_interval_on_one_side_of_the_target_gives_a_verdict() {
         assert_eq!(verdict(&evidence((0.5, 1.0), 3)), Verdict::Met);
         assert_eq!(verdict(&evidence((1.1, 1.2), 3)), Verdict::Missed);
         assert_eq!(
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn few_rounds_a_disturbed_run_and_a_high_floor_decide_nothing() {
+    fn too_few_rounds_a_disturbed_run_or_a_high_noise_floor_give_no_verdict() {
         let few = judge(1.0, &evidence((1.1, 1.2), 2), Relation::AtMost, 1.0);
         assert_eq!(few.verdict, Verdict::CannotBeToldHere);
         assert!(few.decided_by.contains("2 of 2 rounds"), "{few:?}");

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn arrival_recordings_are_read_from_any_origin_up_to_a_limit() {
+    fn recorded_arrival_times_are_read_from_any_first_time_up_to_a_limit() {
         let a = parse(
             "due_ns,processing_ns\n1000,5\n1000,6\n1500, 7\n9000,8\n",
             5000,
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slowed_stream_has_the_same_messages() {
+    fn a_stream_with_slower_processing_keeps_its_arrival_times() {
         let a = Arrivals::generate(&CAN, 500, &mut Rng::new(1)).unwrap();
         let slow = a.slowed(3);
         assert_eq!(slow.due_ns, a.due_ns);

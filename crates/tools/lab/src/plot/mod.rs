@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn boxes_show_outliers_as_dots() {
+    fn box_plots_show_outliers_as_dots() {
         let mut values: Vec<f64> = (1..=99).map(f64::from).collect();
         values.push(5000.0);
         let series = |name: &str, k: f64| {

@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_follow_a_step_of_the_clock_and_never_end_before_they_start() {
+    fn exported_times_follow_a_step_of_the_clock_and_never_end_before_they_start() {
         const S: u64 = 1_000_000_000;
         let of = |start_s: u64, now_s, elapsed_s| {
             let found = times(Some(start_s * S), now_s * S, elapsed_s * S);

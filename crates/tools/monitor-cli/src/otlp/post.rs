@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_accept_the_message_are_a_success() {
+    fn answers_of_a_collector_that_accept_the_message_are_a_success() {
         for answer in [
             &b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"[..],
             b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nConnection: keep-alive\r\n\r\n",
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn any_answer_is_judged_without_a_panic_and_at_its_end_without_waiting_for_more() {
+    fn any_answer_of_a_collector_is_judged_at_its_end_and_causes_no_panic() {
         let parts: [&[u8]; 12] = [
             b"HTTP/1.1 200 OK\r\n",
             b"Content-Length: 18446744073709551615\r\n",

@@ -340,7 +340,7 @@ fn before_jazzy_a_publication_is_the_call_of_rmw_publish() {
 }
 
 #[test]
-fn libraries_that_are_loaded_locally_as_by_python_are_found() {
+fn libraries_loaded_with_local_symbols_as_by_python_are_recorded() {
     let mut run = Run::new(256 << 10);
     assert_eq!(printed(&run.run("local", &[]), "passed on"), 10);
     let published: Vec<_> = run.published().into_values().collect();
@@ -402,7 +402,7 @@ fn publications_in_signal_handlers_are_recorded_or_count_as_lost() {
 }
 
 #[test]
-fn a_jump_out_of_a_publication_loses_few_records() {
+fn a_longjmp_out_of_a_publication_loses_few_records() {
     for (mode, most) in [("left", 3), ("left-deeper", 3 * 66)] {
         let mut run = Run::new(1 << 20);
         let text = run.run("ros", &[mode]);
@@ -417,7 +417,7 @@ fn a_jump_out_of_a_publication_loses_few_records() {
 }
 
 #[test]
-fn rings_kept_after_jumps_are_reused_when_their_thread_ends() {
+fn rings_kept_after_a_longjmp_are_reused_when_their_thread_ends() {
     let mut run = Run::new(1 << 20);
     let text = run.run("ros", &["left-in-threads"]);
     // This is the number of rings that one thread needs: each left two or three behind.
@@ -426,7 +426,7 @@ fn rings_kept_after_jumps_are_reused_when_their_thread_ends() {
 }
 
 #[test]
-fn rings_stay_readable_after_jumps_at_random_moments() {
+fn rings_stay_readable_after_longjmps_at_random_moments() {
     let mut run = Run::new(256 << 10);
     let text = run.run("ros", &["left-at-random"]);
     let (sent, jumps) = (printed(&text, "published"), printed(&text, "jumps"));
@@ -573,8 +573,9 @@ fn a_program_that_cannot_make_its_rings_runs_on_and_reports_it() {
     );
 }
 
-/// Runs a program in new namespaces, after the shell command `line`. Returns the refused processes and the
-/// program's standard error, or `None` if namespaces are not allowed here.
+/// Runs the shell command `line` in new namespaces, and then a program that calls ROS 2. Returns
+/// the processes whose recording was refused and the standard error of both, or `None` if this
+/// machine does not allow new namespaces.
 fn apart(namespaces: &[&str], line: &str) -> Option<(Vec<super::Refused>, String)> {
     let mut run = Run::new(256 << 10);
     let line = line.replace("RINGS", run.place.rings().to_str().expect("text"));
@@ -646,7 +647,7 @@ fn files_of_ended_processes_are_removed_after_reading() {
 }
 
 #[test]
-fn an_invalid_file_affects_only_its_own_process() {
+fn an_invalid_ring_file_affects_only_its_own_process() {
     let mut run = Run::new(64 << 10);
     run.start("ros", &["few"]).wait().expect("gone");
     let damage = |at: u64, bytes: &[u8]| {

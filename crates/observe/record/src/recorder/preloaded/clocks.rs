@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsensical_clock_readings_are_harmless() {
+    fn nonsensical_clock_readings_cause_no_panic_and_no_growth() {
         let mut clocks = Clocks::default();
         let _ = clocks.note_reading(7, 5_000_000, u64::MAX);
         let _ = clocks.note_reading(7, 1, 0);

@@ -109,7 +109,7 @@ fn times_in_a_printed_candump_log_are_instants_or_distances() {
 }
 
 #[test]
-fn damaged_lines_are_counted_and_the_others_are_read() {
+fn damaged_lines_of_a_log_are_counted_and_the_other_lines_are_read() {
     let log =
         "torn 044#2A\n(1.0) can0 044#2\n(1.1) can0 044#22\n(1.2) can0 12345#81:00:11223344#AA\n\
                (x) can0 1#2\n(1.3) can0 044#R9\n";

@@ -64,7 +64,8 @@ struct Chain {
     content: Content,
     /// The links of the latest list that were read and not followed yet, in reverse order.
     links: Vec<u64>,
-    /// The position in the file of the links of the latest list that were not read yet.
+    /// The position in the file of the next link to read. The link belongs to the list that was
+    /// followed last.
     list_at: u64,
     list_left: u64,
     next_list: u64,

@@ -205,7 +205,7 @@ fn a_block_list_of_an_unfinished_file_may_end_with_empty_links() {
 }
 
 #[test]
-fn groups_are_merged_in_the_order_of_time() {
+fn channel_groups_of_an_mdf_file_are_merged_in_the_order_of_time() {
     let frames = |ms: &[u64]| -> Vec<Sent> {
         let one = |&ms| sent(ms, 0x100, 4, 0, &bytes_up_to(4));
         ms.iter().map(one).collect()
@@ -244,7 +244,7 @@ fn groups_are_merged_in_the_order_of_time() {
 }
 
 #[test]
-fn values_are_found_in_another_order_than_their_records() {
+fn values_in_another_order_than_their_mdf_records_are_found() {
     let shape = Shape {
         data: Data::Stream,
         ..PLAIN
@@ -310,7 +310,7 @@ fn small(time: impl Fn(&mut File, u64) -> u64, records: &[u8], count: u64) -> Ve
 }
 
 #[test]
-fn each_form_of_time_is_read() {
+fn each_form_of_time_in_an_mdf_file_is_read() {
     let integer = |ticks: u64| ticks.to_le_bytes();
     let float = |seconds: f64| seconds.to_le_bytes();
     let rest = [0x34, 0x12, 0, 0x80, 0xab];
@@ -529,7 +529,7 @@ fn records_and_groups_that_cannot_be_read_are_counted_or_the_file_is_refused() {
 }
 
 #[test]
-fn values_that_are_marked_as_invalid_are_not_used() {
+fn values_that_an_mdf_file_marks_as_invalid_are_not_used() {
     let mut file = File::new(BEGIN, None);
     let bytes = file.channel("CAN_DataFrame.DataBytes", [0; 4], [0, 0, 10], (13, 0), 8);
     let bus = file.channel(
@@ -565,7 +565,7 @@ fn values_that_are_marked_as_invalid_are_not_used() {
 }
 
 #[test]
-fn constants_and_tables_of_lengths_are_read() {
+fn constants_and_tables_of_lengths_of_an_mdf_file_are_read() {
     let mut file = File::new(BEGIN, None);
     let mut conversion = |kind: u8, values: &[f64]| {
         let mut about = vec![kind, 0, 0, 0, 0, 0, values.len() as u8, 0];

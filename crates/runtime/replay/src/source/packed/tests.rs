@@ -154,7 +154,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
-    fn a_packed_recording_can_be_read_from_any_place(places in prop::collection::vec(0u64..40_000, 1..8), which in 0usize..4) {
+    fn a_packed_recording_can_be_read_from_any_position(places in prop::collection::vec(0u64..40_000, 1..8), which in 0usize..4) {
         let plain = log(1000);
         let mut file = tempfile::tempfile().expect("a file");
         file.write_all(&pack(ALL[which], &plain)).expect("written");

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_ahead_are_packets_of_other_streams_after_the_push() {
+    fn bytes_ahead_of_a_message_are_packets_of_other_streams_after_its_push() {
         let low = |at| packet(at, &[(1, 0)]);
         let wire = [
             low(10),

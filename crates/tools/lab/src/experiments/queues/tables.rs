@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn every_arm_that_a_figure_names_exists() {
+    fn every_arm_that_a_figure_of_the_queues_experiment_names_exists() {
         let named = CONCEPTS
             .iter()
             .chain(&PEERS)

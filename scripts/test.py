@@ -124,7 +124,11 @@ def digest_of(name):
                                 cwd=ROOT, capture_output=True, text=True, check=True).stdout
         names = sorted({entry for entry in listed.split("\0") if entry})
     for entry in names:
-        with contextlib.suppress(FileNotFoundError), open(os.path.join(ROOT, entry), "rb") as file:
+        path = os.path.join(ROOT, entry)
+        if os.path.islink(path):
+            found.update(f"{entry}\0{os.readlink(path)}\n".encode())
+            continue
+        with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
             found.update(f"{entry}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
     return found.digest()
 

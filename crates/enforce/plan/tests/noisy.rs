@@ -92,7 +92,7 @@ fn too_many_slow_executions_are_refused_with_their_number() {
     assert!(
         text.contains(
             "without the 60 slowest of 600 executions (10 %), but onbeat may leave out at most 47 of them"
-        ) && text.contains("A period of 130 ms fits"),
+        ) && text.contains("fits into a period of 130 ms"),
         "{text}"
     );
 }

@@ -172,7 +172,7 @@ mod tests {
             ),
             ("topics:\n  - rate: 9Hz..\n", "topics[0]: name a topic"),
             ("confidence: 2\n", "confidence: write a confidence from 0.5"),
-            ("miss: 0%\n", "miss: write more"),
+            ("miss: 0%\n", "miss: write a share above 0%"),
             ("structure:\n  paths: [[]]\n", "structure.paths[0]: name"),
         ] {
             let error = read(text.as_bytes()).expect_err(text).to_string();

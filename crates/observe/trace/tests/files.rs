@@ -379,7 +379,7 @@ fn a_path_without_a_trace_is_refused_in_one_line() {
         path
     };
     assert!(refusal(&dir.path().join("nothing")).contains("No such file"));
-    assert!(refusal(dir.path()).contains("no segments"));
+    assert!(refusal(dir.path()).contains("neither segments nor"));
     refusal(&at("empty", b""));
     refusal(&at("model.json", b"{\"schema\": \"onbeat-model/1\"}"));
     at("foreign/manifest.json", b"{\"schema\": \"something-else\"}");

@@ -294,7 +294,10 @@ mod tests {
             said.starts_with("Traces of format 2 do not show "),
             "{said}"
         );
-        assert!(said.contains("The 1 seen (/f:sync(/out)) are"), "{said}");
+        assert!(
+            said.contains("synchronisers of this trace (/f:sync(/out)) are"),
+            "{said}"
+        );
         assert_eq!(exact_or_approximate(Some(3), &seen), None);
         let stated = [junction("message_filters", Matching::Nearest)];
         assert_eq!(exact_or_approximate(Some(2), &stated), None);

@@ -1193,7 +1193,7 @@ fn a_plan_says_which_executions_it_leaves_out_and_what_it_promises() {
     let line = fails(here, &plan, 1);
     assert!(
         line.contains("the 60 slowest of 260 executions (23 %)")
-            && line.contains("A period of 140 ms fits"),
+            && line.contains("fits into a period of 140 ms"),
         "{line}"
     );
     assert!(

@@ -279,7 +279,7 @@ fn a_fifo_in_the_place_of_a_library_is_left_out_and_named(harness: &Harness) {
     let _hostile = harness.hostile(&["fifo"]);
     let Recorded { said, path, .. } = harness.record("beside-fifo");
     assert!(
-        said.contains("libtracetools.so: it is not a regular file"),
+        said.contains("libtracetools.so: the file is not a regular file"),
         "{said}"
     );
     let reader = Reader::open(&path).expect("a trace");

@@ -397,7 +397,11 @@ fn saved_incidents_are_limited_and_the_users_program_gets_each_incident() {
     let output = monitor(at, &words);
     assert_eq!(output.status.code(), Some(5), "{output:?}");
     let lines = stdout(&output);
-    assert_eq!(lines.matches("too many were saved").count(), 2, "{lines}");
+    assert_eq!(
+        lines.matches("too many incidents were saved").count(),
+        2,
+        "{lines}"
+    );
     let saved = incidents(&at.join("incidents"));
     assert_eq!(saved.len(), 2);
     let told = fs::read_to_string(at.join("told")).unwrap();

@@ -220,7 +220,7 @@ fn junctions_of_a_guessed_node_stay_undecided_and_drop_no_lineage() {
         );
     }
     let said = |s: &&String| {
-        s.starts_with("The subscriptions that publish /y0, /y1 and 6 more (8 in all) are assumed ")
+        s.starts_with("Each subscription that publishes /y0, /y1 and 6 more (8 in all) is assumed ")
     };
     assert_eq!(m.assumptions.iter().filter(said).count(), 1);
 }

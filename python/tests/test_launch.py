@@ -93,7 +93,7 @@ def test_options_are_those_of_the_command(launch):
     other = {"record": {"output", "preload"}, "shape": {"hold", "remap", "status", "reload", "prometheus"}}
     for action in (module.OnbeatRecord, module.OnbeatShape):
         said = onbeat.run(action.verb, "--help").decode()
-        found = re.findall(r"^ +(?:-\w, )?--([a-z-]+)( <)?", said, re.MULTILINE)
+        found = re.findall(r"^ {2,6}(?:-\w, )?--([a-z-]+)( <)?", said, re.MULTILINE)
         names = {name: bool(value) for name, value in found if name != "help" and name not in other[action.verb]}
         known = {**dict.fromkeys(action.values, True), **dict.fromkeys(action.flags, False)}
         assert {name.replace("_", "-"): value for name, value in known.items()} == names

@@ -39,11 +39,11 @@ def main():
     part.add_argument("--seconds", type=float, default=60)
     part.set_defaults(run=lambda folder, args: cost.run(folder, args.seconds))
     for part in parts.choices.values():
-        part.add_argument("--keep", metavar="DIR", help="keep all files in this new directory")
+        part.add_argument("--keep", metavar="DIR", help="keep all files in this directory")
     args = parser.parse_args()
     service.need_root()
     if args.keep:
-        os.makedirs(args.keep)
+        os.makedirs(args.keep, exist_ok=True)
     folder = args.keep or tempfile.mkdtemp(prefix="onbeat-watch-")
     try:
         wrong = args.run(folder, args)

@@ -346,7 +346,7 @@ def shaper_passes_all_items_at_once_without_its_owner(bench):
 def shaper_without_library_or_table_fails_in_one_line(bench):
     """Without a library or a table, the shaper prints an error of one line."""
     for rcl, more, said in (("/no/librcl.so", {}, "/no/librcl.so"),
-                            (bench.env + "/lib/librcl.so", {"table": None}, "page_fd and table")):
+                            (bench.env + "/lib/librcl.so", {"table": None}, "either page_fd or table")):
         path = bench.harness.file(f"wrong-{os.getpid()}.json")
         config = {"rcl": rcl, "outputs": [{"held_topic": "/a", "topic": "/b"}],
                   "table": {"cycle_ns": 1, "origin_ns": 0,

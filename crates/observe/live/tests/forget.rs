@@ -249,12 +249,9 @@ fn without_brief(mut model: Model) -> Model {
     model
 }
 
-fn check_short_lived_endpoints(
-    rounds: &[Round],
-    kind: u8,
-    generations: u32,
-) -> Result<(), TestCaseError> {
-    let events = short_lived_endpoints(rounds, kind, generations);
+/// Returns a live model that forgets after an hour and has seen the events, its model, and the model
+/// of a live model that forgets nothing.
+fn forgetting_and_not(events: &[Event]) -> (Live, Model, Model) {
     let (mut some, mut all) = (live(HOUR_NS), live(u64::MAX));
     for part in events.chunks(50) {
         some.push(part);
@@ -264,6 +261,16 @@ fn check_short_lived_endpoints(
     all.end();
     some.refresh();
     let (some_model, all_model) = (some.model(), all.model());
+    (some, some_model, all_model)
+}
+
+fn check_short_lived_endpoints(
+    rounds: &[Round],
+    kind: u8,
+    generations: u32,
+) -> Result<(), TestCaseError> {
+    let events = short_lived_endpoints(rounds, kind, generations);
+    let (some, some_model, all_model) = forgetting_and_not(&events);
     prop_assert_eq!(some.forgotten_nodes(), 0);
     prop_assert_eq!(some.forgotten_callbacks(), 2 * u64::from(generations));
     compare_figures(&some, &some_model)?;
@@ -331,15 +338,7 @@ fn check_short_lived(
     ids: u32,
 ) -> Result<(), TestCaseError> {
     let events = short_lived(rounds, kind, generations, ids);
-    let (mut some, mut all) = (live(HOUR_NS), live(u64::MAX));
-    for part in events.chunks(50) {
-        some.push(part);
-        all.push(part);
-    }
-    some.end();
-    all.end();
-    some.refresh();
-    let (some_model, all_model) = (some.model(), all.model());
+    let (some, some_model, all_model) = forgetting_and_not(&events);
     // The last /a also ended two hours ago.
     prop_assert_eq!(some.forgotten_nodes(), u64::from(generations));
     compare(&some_model, &all_model, |node| ["/b", "/c"].contains(&node))?;
@@ -626,7 +625,7 @@ fn what_is_kept_is_flat_while_nodes_make_and_destroy_endpoints() {
     }
     println!("{kept:#?}");
     assert_eq!(live.left_out_processes(), 0);
-    // An hour has 90 of them.
+    // 90 rounds lie in an hour.
     assert!(kept[0].0.callbacks > 180, "{:?}", kept[0]);
     for later in &kept[1..] {
         let (first, later) = (kept[0].0, later.0);

@@ -1,4 +1,4 @@
-//! The facts about callbacks and threads that cutting needs, besides their history.
+//! The facts about callbacks and threads that `cut` needs in addition to their history.
 
 use onbeat_document::evidence::MEMORY;
 use onbeat_document::schema::CallbackType;

@@ -1,10 +1,9 @@
-//! Returns memory to the system.
+//! Returns freed memory to the system.
 
-/// Returns the memory that was freed to the system. The allocator would keep it.
+/// Returns freed memory to the system. Without this call, the allocator would keep the memory.
 ///
-/// A judgement makes a model, and a save explains one, so both need for a moment what the monitor rarely needs.
-/// What lasts then lies between the freed pieces, and the heap would grow for hours. A call takes about a
-/// millisecond.
+/// A judgement and a save of an incident need much memory for a short time. Memory that stays in use
+/// then lies between freed pieces, so the heap would grow for hours. A call takes about 1 ms.
 pub fn return_freed() {
     #[cfg(target_env = "gnu")]
     // SAFETY: the function has no preconditions, and other threads may allocate meanwhile.

@@ -1,5 +1,5 @@
-//! Finds the callbacks whose endpoint or timer ended long ago while their node lives, and removes what refers
-//! to them.
+//! Finds the callbacks whose endpoint or timer ended long ago although their node still runs, and
+//! removes references to them.
 
 use super::naming::Ids;
 use super::Flow;
@@ -28,8 +28,8 @@ impl Flow {
     }
 
     /// Returns the callbacks whose endpoints or timers ended before `time`, and the synchronisers of topics whose
-    /// endpoints ended before then. Callbacks with equal ids but for the ordinal are in one list. If one of
-    /// them stays, none is returned, so that the ordinals of those that live do not change.
+    /// endpoints ended before then. Callbacks whose ids differ only in the ordinal are in one list. If
+    /// one callback of a list stays, the whole list is left out, so that ordinals do not change.
     ///
     /// `names` are the names of all endpoints that are kept.
     pub(crate) fn ended_callbacks(

@@ -1,5 +1,5 @@
-//! Reads the events of a trace on a separate thread, which also follows processes and threads, and takes the
-//! rows of switches.
+//! Reads the events of a trace on a separate thread. This thread also follows processes and threads,
+//! and makes the rows of switches.
 
 use super::pass::{take_stays, Take};
 use super::system::{System, Thread};

@@ -1,4 +1,4 @@
-//! Cuts executions of chains into stretches on a separate thread, while the synthesis goes on.
+//! Cuts executions of chains into stretches on a separate thread. Synthesis continues meanwhile.
 
 use super::columns::Table;
 use super::pass::{chain_row, steps, stretch_row, Batch, OfChain, Report, Take};
@@ -21,13 +21,14 @@ pub(crate) struct Chains {
     spare: Spare,
 }
 
-/// Where the memory of batches goes back to. A new list for each batch costs page faults.
+/// Channels that return the lists of batches to be filled again. A new list for each batch would
+/// cost page faults.
 pub(crate) struct Spare {
     pub(crate) events: Sender<Vec<Event>>,
     pub(crate) reports: Sender<Vec<(usize, Report)>>,
 }
 
-/// The numbers that rows of chains have, with what they stand for.
+/// The topics, paths and threads whose numbers stand in rows of chains.
 #[derive(Default)]
 pub(crate) struct Found {
     pub(crate) topics: FxHashSet<u32>,
@@ -100,7 +101,7 @@ impl Chains {
     }
 
     fn ended(&mut self, end: ChainEnd, rows: &mut impl Take) {
-        // A path can end at a cut and also without one.
+        // Executions on one path can end at a cut or at the end of the chain.
         let path = end.path << 1 | u32::from(end.cut);
         let of = (i64::from(path), self.executions);
         self.executions += 1;

@@ -1,5 +1,6 @@
-//! Columns of names. They are kept as numbers of the different names, and become a chunk of a Parquet
-//! file as they are. The writer of `parquet` hashes and compares the text of each row instead.
+//! Columns of names. A column stores each name once, and a number for each row. It is written in this
+//! form as a chunk of a Parquet file. The writer of the crate `parquet` would hash and compare the
+//! text of each row.
 
 use arrow_array::{ArrayRef, StringArray};
 use bytes::Bytes;
@@ -133,8 +134,8 @@ impl Names {
             .set_num_values(rows as i64)
             .set_dictionary_page_offset(Some(0))
             .set_data_page_offset(page.offset as i64);
-        // Readers skip the files of other runs and hosts by these. Other columns have nearly every name in
-        // every group.
+        // With these statistics, readers skip the files of other runs and hosts. In other columns,
+        // nearly every group has nearly every name.
         if let [text] = self.texts.as_slice() {
             let nulls = rows - self.places.len() as u64;
             let text = || Some(ByteArray::from(text.as_str()));

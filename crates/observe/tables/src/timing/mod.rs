@@ -2,11 +2,11 @@
 //!
 //! - `columns` defines the tables.
 //! - `ahead` reads the events on a separate thread. `system` follows processes and threads there.
-//! - `pass` makes rows of numbers from the events, in one pass. `apart` makes those of chains and their
-//!   stretches on a separate thread.
+//! - `pass` makes rows of numbers from the events, in one pass. `apart` makes the rows of chains and
+//!   of their stretches on a separate thread.
 //! - `spool` keeps the rows until the names behind the numbers are known.
 //! - `convert` turns them into columns, and `last` makes the tables that come from the model.
-//! - `dictionary` keeps columns of names.
+//! - `dictionary` stores columns of names.
 //! - `sink` writes them.
 //! - `topics` writes the executions of chains and their stretches as topics of an MCAP file.
 

@@ -53,7 +53,7 @@ impl Take for () {
     }
 }
 
-/// Something that the synthesis has found, for the cutting of stretches.
+/// An observation of synthesis that the thread needs that cuts executions into stretches.
 pub(crate) enum Report {
     Named(Named),
     Held(Held),

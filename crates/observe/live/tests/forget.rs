@@ -270,7 +270,7 @@ fn check_short_lived_endpoints(
     generations: u32,
 ) -> Result<(), TestCaseError> {
     let events = short_lived_endpoints(rounds, kind, generations);
-    let (some, some_model, all_model) = forgetting_and_not(&events);
+    let (mut some, some_model, all_model) = forgetting_and_not(&events);
     prop_assert_eq!(some.forgotten_nodes(), 0);
     prop_assert_eq!(some.forgotten_callbacks(), 2 * u64::from(generations));
     compare_figures(&some, &some_model)?;
@@ -338,7 +338,7 @@ fn check_short_lived(
     ids: u32,
 ) -> Result<(), TestCaseError> {
     let events = short_lived(rounds, kind, generations, ids);
-    let (some, some_model, all_model) = forgetting_and_not(&events);
+    let (mut some, some_model, all_model) = forgetting_and_not(&events);
     // The last /a also ended two hours ago.
     prop_assert_eq!(some.forgotten_nodes(), u64::from(generations));
     compare(&some_model, &all_model, |node| ["/b", "/c"].contains(&node))?;

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import time
 
+from pace import Pace
 from registry import Mismatch, Skip
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -101,6 +102,7 @@ class Harness:
         self.figures = []
         # Share of the machine that its host took during the last recording, and that was not idle.
         self.stolen, self.busy = 0, 0
+        self.pace = Pace()
         # Before the names of nodes and topics of an application that is not recorded alone.
         self.namespace = f"/e2e_{os.getpid()}"
         os.environ["ROS_DOMAIN_ID"] = str(free_domain(number))
@@ -228,21 +230,28 @@ class Harness:
         `before` it starts it instead of root."""
         trace = self.file(name + ".trace")
         shutil.rmtree(trace, ignore_errors=True)
-        ticks = cpu_ticks()
+        ticks = self.begin_watch()
         self.onbeat("record", "-o", trace, *how, "--", *command,
                     before=self.privileged() if before is None else before,
                     may_be_refused=before is None, **options)
         self.note_machine(ticks)
         return trace
 
+    def begin_watch(self):
+        """Begins to watch how stolen, busy and slow the machine is; for `note_machine`."""
+        self.pace.begin()
+        return cpu_ticks()
+
     def note_machine(self, before):
-        """Notes how stolen and busy the machine was since `before`, and mentions it if much."""
+        """Notes how stolen, busy and slow the machine was since `before`, and mentions it if much."""
         stolen, idle, total = (now - then for now, then in zip(cpu_ticks(), before))
         self.stolen, self.busy = stolen / max(1, total), 1 - idle / max(1, total)
         if self.stolen > 0.01:
             self.figures.append(f"{self.stolen * 100:.0f} % of the machine was stolen")
         if self.busy > BUSY:
             self.figures.append(f"{self.busy * 100:.0f} % of the machine was busy")
+        if self.pace.factor() > 1.1:
+            self.figures.append(f"Python was {self.pace.factor():.1f} times as slow as usual")
 
     @contextlib.contextmanager
     def recording(self, name, *words):
@@ -265,7 +274,7 @@ class Harness:
                 raise Mismatch(f"onbeat record did not begin within {WATCHDOG_S} s")
             time.sleep(0.1)
         time.sleep(1)
-        before = cpu_ticks()
+        before = self.begin_watch()
         try:
             yield trace
         finally:
@@ -289,7 +298,11 @@ class Harness:
 
     def truth(self, path):
         """Returns the ground truth of an application, and the load of the machine during the recording."""
-        return {**load(path), "stolen": self.stolen, "busy": self.busy}
+        return {**load(path), **self.machine()}
+
+    def machine(self):
+        """Returns the load of the machine during the last recording."""
+        return {"stolen": self.stolen, "busy": self.busy, "pace": self.pace.factor()}
 
     def syn_command(self, distro, truth, *words):
         """The words that run SYN."""

@@ -19,7 +19,7 @@ from stamp import Stamp  # noqa: E402  pylint: disable=wrong-import-position
 
 # A machine that others use too can spoil any single run: the timing of a test has to come out in
 # one of so many attempts. What went wrong before is printed all the same.
-ATTEMPTS = 3
+ATTEMPTS = 4
 # An attempt that takes longer hangs.
 LIMIT_S = 300
 # So many tests are named in the line of the slowest.

@@ -48,7 +48,7 @@ def flow_variant(executor):
         name, out = "flow_" + executor, harness.file(f"flow_{executor}.truth.json")
         trace = harness.record(name, [harness.pipeline(), executor, "4", out])
         truth, model = flow_truth(load(out)), harness.model(name, trace)
-        truth["stolen"], truth["busy"] = harness.stolen, harness.busy
+        truth |= harness.machine()
         probes = [p for p in load(os.path.join(trace, "manifest.json"))["probes"]
                   if p["name"].startswith("onbeat_flow_")]
         if len(probes) != 4 or any(p["placement"] == "stepped" for p in probes):

@@ -76,7 +76,7 @@ def link_variant(backend, way):
             raise Mismatch(f"a process of the example failed: {missing} not written")
         truths = [load(out) for out in truths]
         truth = truth_of(*truths, way, topic)
-        truth["stolen"], truth["busy"] = harness.stolen, harness.busy
+        truth |= harness.machine()
         model = harness.model(name, trace)
         # The fusion that asks for messages is a timer: chains begin there as well.
         model["chains"] = [c for c in model["chains"] if c["callbacks"][0] == LIDAR]

@@ -1,6 +1,6 @@
 //! Finds the chains and callbacks of a model to which a rule applies.
 
-use crate::requirements::{CallbackRule, ChainRule};
+use crate::requirements::{CallbackRule, ChainRule, Requirements};
 use onbeat_document::cuts::{ways, Ends, Way};
 use onbeat_document::schema::{Callback, Chain, EndToEnd};
 use onbeat_document::titles::titles;
@@ -32,14 +32,70 @@ pub enum Measured<'m> {
     Nothing,
 }
 
-type Found<'m> = (Chosen, Measured<'m>);
+/// A place in the lists of a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Chain(usize),
+    EndToEnd(usize),
+    Nothing,
+}
+
+impl Place {
+    /// Returns what stands at the place in `model`. A place that `model` does not have is
+    /// [`Measured::Nothing`].
+    fn of(self, model: &Model) -> Measured<'_> {
+        let found = match self {
+            Place::Chain(at) => model.chains.get(at).map(Measured::Chain),
+            Place::EndToEnd(at) => model.end_to_end.get(at).map(Measured::AllPaths),
+            Place::Nothing => None,
+        };
+        found.unwrap_or(Measured::Nothing)
+    }
+}
+
+type Found = (Chosen, Place);
+
+/// The chains of a model to which the rules of a requirements file apply. To find them takes longer
+/// than to judge their figures, so a caller that judges one structure again and again finds them
+/// once.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    /// For each chain rule of the file, in its order.
+    chains: Vec<Result<Vec<Found>, (String, String)>>,
+}
+
+impl Selection {
+    /// Finds the chains in `model`.
+    pub fn of(model: &Model, requirements: &Requirements) -> Selection {
+        let rules = requirements.chains.iter();
+        Selection {
+            chains: rules.map(|rule| chains(model, rule)).collect(),
+        }
+    }
+
+    /// Returns the chains to which the chain rule at a position of the file applies, with their
+    /// figures in `model`.
+    pub(crate) fn chains<'m>(
+        &self,
+        model: &'m Model,
+        rule: usize,
+    ) -> Result<Vec<(Chosen, Measured<'m>)>, (String, String)> {
+        let Some(found) = self.chains.get(rule) else {
+            return Ok(Vec::new());
+        };
+        let found = found.as_ref().map_err(Clone::clone)?.iter();
+        Ok(found
+            .map(|(chosen, place)| (chosen.clone(), place.of(model)))
+            .collect())
+    }
+}
 
 /// Returns the chains to which a rule applies. There is at least one.
 ///
 /// # Errors
 ///
 /// Returns the name that the rule gives, and the reason why it names no chain.
-pub fn chains<'m>(model: &'m Model, rule: &ChainRule) -> Result<Vec<Found<'m>>, (String, String)> {
+fn chains(model: &Model, rule: &ChainRule) -> Result<Vec<Found>, (String, String)> {
     let titles = titles(model);
     let known = |i: usize| {
         let chain = &model.chains[i];
@@ -47,12 +103,12 @@ pub fn chains<'m>(model: &'m Model, rule: &ChainRule) -> Result<Vec<Found<'m>>, 
             title: titles[i].clone(),
             id: chain.id.clone(),
         };
-        (chosen, Measured::Chain(chain))
+        (chosen, Place::Chain(i))
     };
     if let Some(id) = &rule.chain {
         let bare = id.trim_start_matches("chain-");
         let is_meant = |c: &Chain| c.id.trim_start_matches("chain-").starts_with(bare);
-        let found: Vec<Found<'_>> = (0..model.chains.len())
+        let found: Vec<Found> = (0..model.chains.len())
             .filter(|&i| is_meant(&model.chains[i]))
             .map(known)
             .collect();
@@ -70,8 +126,8 @@ pub fn chains<'m>(model: &'m Model, rule: &ChainRule) -> Result<Vec<Found<'m>>, 
     let end = |name: &Option<String>| name.clone().unwrap_or_else(|| "...".into());
     let asked = format!("{} -> {}", end(&ends.from), end(&ends.to));
     let ways = ways(model, &ends).map_err(|e| (asked.clone(), e.to_string()))?;
-    let mut found: Vec<Found<'_>> = Vec::new();
-    let mut pairs: Vec<&EndToEnd> = Vec::new();
+    let mut found: Vec<Found> = Vec::new();
+    let mut pairs: Vec<usize> = Vec::new();
     for way in &ways {
         if let Some(at) = model.chains.iter().position(|c| way.is(c)) {
             found.push(known(at));
@@ -79,25 +135,28 @@ pub fn chains<'m>(model: &'m Model, rule: &ChainRule) -> Result<Vec<Found<'m>>, 
         }
         let pair = ends.through.is_empty().then(|| pair(model, way)).flatten();
         match pair {
-            Some(pair) if pairs.iter().any(|p| std::ptr::eq(*p, pair)) => continue,
+            Some(pair) if pairs.contains(&pair) => continue,
             Some(pair) => pairs.push(pair),
             None => {}
         }
         let chosen = Chosen {
-            title: pair.map_or_else(|| asked.clone(), |p| format!("{} -> {}", p.from, p.to)),
+            title: pair.and_then(|at| model.end_to_end.get(at)).map_or_else(
+                || asked.clone(),
+                |pair| format!("{} -> {}", pair.from, pair.to),
+            ),
             id: String::new(),
         };
-        found.push((chosen, pair.map_or(Measured::Nothing, Measured::AllPaths)));
+        found.push((chosen, pair.map_or(Place::Nothing, Place::EndToEnd)));
     }
     Ok(found)
 }
 
-fn pair<'m>(model: &'m Model, way: &Way) -> Option<&'m EndToEnd> {
+fn pair(model: &Model, way: &Way) -> Option<usize> {
     let output = way.topics.get(way.callbacks.len() - 1);
     let topic = output.map_or("", String::as_str);
     let ends = (way.callbacks.first()?, way.callbacks.last()?);
     let mut pairs = model.end_to_end.iter();
-    pairs.find(|p| (&p.from, &p.to) == ends && p.topic == topic)
+    pairs.position(|p| (&p.from, &p.to) == ends && p.topic == topic)
 }
 
 pub fn callbacks<'m>(model: &'m Model, rule: &CallbackRule) -> Vec<&'m Callback> {

@@ -12,6 +12,7 @@ mod output;
 mod requirements;
 mod rules;
 
+pub use figures::Selection;
 pub use file::{read, RequirementsError};
 pub use init::{write as initial, Limits};
 pub use judge::{Finding, Verdict};
@@ -19,7 +20,7 @@ pub use limit::{Limit, Statistic};
 pub use onbeat_yaml::MAX_BYTES;
 pub use output::{json, junit, sarif};
 pub use requirements::Requirements;
-pub use rules::check;
+pub use rules::{check, check_selected};
 
 /// Returns the worst verdict of all findings, or [`Verdict::NotKnown`] if there are none.
 pub fn verdict(findings: &[Finding]) -> Verdict {

@@ -1,6 +1,6 @@
 //! Applies each rule of a requirements file to each part of the model that it names.
 
-use crate::figures::{callbacks, chains, is_named, Chosen, Measured};
+use crate::figures::{callbacks, is_named, Chosen, Measured, Selection};
 use crate::judge::{plain, Bar, Finding, Outcome, Verdict};
 use crate::limit::{Limit, Rate, Time, Unit};
 use crate::requirements::{CallbackRule, ChainRule, CpuRule, Requirements, Structure, ThreadRule};
@@ -20,6 +20,16 @@ const MIN_INTERVALS_FOR_RATE: u64 = 30;
 /// topic or CPU that it names. If the model has none of these, the requirement gives one finding,
 /// *not known*.
 pub fn check(model: &Model, requirements: &Requirements) -> Vec<Finding> {
+    check_selected(model, requirements, &Selection::of(model, requirements))
+}
+
+/// Does the same as [`check`]. `selected` was found with the same requirements, in a model with the
+/// same chains. The figures may differ.
+pub fn check_selected(
+    model: &Model,
+    requirements: &Requirements,
+    selected: &Selection,
+) -> Vec<Finding> {
     let bar = Bar {
         confidence: requirements.confidence(),
         miss: requirements.miss(),
@@ -31,7 +41,7 @@ pub fn check(model: &Model, requirements: &Requirements) -> Vec<Finding> {
         findings: Vec::new(),
     };
     for (i, rule) in requirements.chains.iter().enumerate() {
-        checker.chain_rule(&format!("chains[{i}]"), rule);
+        checker.chain_rule(&format!("chains[{i}]"), rule, selected.chains(model, i));
     }
     for (i, rule) in requirements.callbacks.iter().enumerate() {
         checker.callback_rule(&format!("callbacks[{i}]"), rule);
@@ -45,6 +55,8 @@ pub fn check(model: &Model, requirements: &Requirements) -> Vec<Finding> {
     checker.structure(&requirements.structure);
     checker.findings
 }
+
+type FoundChains<'m> = Result<Vec<(Chosen, Measured<'m>)>, (String, String)>;
 
 struct Checker<'m> {
     model: &'m Model,
@@ -94,8 +106,8 @@ impl<'m> Checker<'m> {
         }
     }
 
-    fn chain_rule(&mut self, place: &str, rule: &ChainRule) {
-        let found = match chains(self.model, rule) {
+    fn chain_rule(&mut self, place: &str, rule: &ChainRule, found: FoundChains<'_>) {
+        let found = match found {
             Ok(found) => found,
             Err(why) => return self.absent(place, &why.0, why.1),
         };

@@ -1,6 +1,6 @@
 //! Counts what the monitor has done.
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Counters {
     pub incidents: u64,
     pub open: u64,

@@ -13,7 +13,7 @@ use crate::program::{Programs, Told};
 use crate::save::{Order, Saved};
 use crate::saver::{Done, Refusal, Saver};
 use crate::watch::Watch;
-use onbeat_check::{Finding, Requirements};
+use onbeat_check::{Finding, Requirements, Verdict};
 use onbeat_document::text::duration;
 use onbeat_live::view::View;
 use onbeat_trace::Event;
@@ -73,6 +73,15 @@ struct Due {
     begin_realtime_ns: Option<u64>,
 }
 
+/// The content of the served metrics.
+struct Served {
+    /// The time at which `view` was made, in ns of CLOCK_MONOTONIC.
+    made_ns: u64,
+    view: View,
+    counters: Counters,
+    verdicts: Vec<Verdict>,
+}
+
 pub struct Session {
     watch: Watch,
     out: Outputs,
@@ -80,8 +89,7 @@ pub struct Session {
     counters: Counters,
     due: BTreeMap<u64, Due>,
     judged_ns: Option<u64>,
-    /// The view from which the metrics are served, and the time at which it was made, in ns.
-    served: Option<(u64, View)>,
+    served: Option<Served>,
     written_ns: Option<u64>,
     returned_ns: Option<u64>,
     reported: BTreeSet<(String, String)>,
@@ -493,10 +501,21 @@ impl Session {
             return;
         };
         let now = self.watch.now_ns();
-        let is_young = |at: &u64| now.saturating_sub(*at) < VIEW_NS;
-        let served = self.served.take().filter(|(at, _)| is_young(at));
-        let served = served.unwrap_or_else(|| (now, self.watch.view()));
-        let families = self.families(&served.1);
+        let verdicts: Vec<Verdict> = self.watch.findings.iter().map(|f| f.verdict).collect();
+        let is_young = |served: &Served| now.saturating_sub(served.made_ns) < VIEW_NS;
+        let served = match self.served.take().filter(is_young) {
+            Some(served) if served.counters == self.counters && served.verdicts == verdicts => {
+                self.served = Some(served);
+                return;
+            }
+            served => Served {
+                made_ns: served.as_ref().map_or(now, |served| served.made_ns),
+                view: served.map_or_else(|| self.watch.view(), |served| served.view),
+                counters: self.counters.clone(),
+                verdicts,
+            },
+        };
+        let families = self.families(&served.view);
         let texts = Arc::new(Texts {
             open_metrics: exposition::text(&families, Style::OpenMetrics),
             plain: exposition::text(&families, Style::Plain),

@@ -1,7 +1,7 @@
 //! Models continuously, and judges the requirements on a sliding window.
 
 use crate::incident::{deadlines, Change, Incidents};
-use onbeat_check::{Finding, Requirements, Verdict};
+use onbeat_check::{Finding, Requirements, Selection, Verdict};
 use onbeat_document::Model;
 use onbeat_live::view::{View, Wanted};
 use onbeat_live::window::Span;
@@ -30,6 +30,8 @@ pub struct Watch {
     /// The model at the latest reading of the system's structure. The figures of the window replace
     /// the model's own figures.
     model: Option<Model>,
+    /// The chains in `model` to which the requirements apply.
+    selected: Selection,
     wanted: BTreeSet<String>,
     refreshed_ns: Option<u64>,
     /// The instant before which the structure of a running system is not read again.
@@ -67,6 +69,7 @@ impl Watch {
             requirements: without_mode(options.requirements),
             span: options.span,
             model: None,
+            selected: Selection::default(),
             wanted: BTreeSet::new(),
             refreshed_ns: None,
             not_before: None,
@@ -143,7 +146,7 @@ impl Watch {
         let all = !self.requirements.cpus.is_empty();
         let is_wanted = |id: &str| all || wanted.contains(id);
         self.live.set_figures(model, self.span, is_wanted);
-        self.findings = onbeat_check::check(model, &self.requirements);
+        self.findings = onbeat_check::check_selected(model, &self.requirements, &self.selected);
         let late = self.live.drain_late();
         self.late += late.len() as u64;
         self.incidents.step(now, &self.findings, late)
@@ -153,7 +156,8 @@ impl Watch {
         let begin = Instant::now();
         let mut model = self.live.refresh();
         model.evidence = serde_json::Value::Null;
-        let findings = onbeat_check::check(&model, &self.requirements);
+        let selected = Selection::of(&model, &self.requirements);
+        let findings = onbeat_check::check_selected(&model, &self.requirements, &selected);
         self.live.set_deadlines(deadlines(&findings));
         self.wanted.clear();
         for finding in findings {
@@ -163,6 +167,7 @@ impl Watch {
             self.wanted.insert(finding.id);
         }
         self.model = Some(model);
+        self.selected = selected;
         self.refreshed_ns = Some(self.now_ns());
         if self.is_paced {
             let wait = (begin.elapsed() * SHARE).min(REFRESH_MAX);

@@ -51,7 +51,12 @@ pub struct Recording {
     crowd: Crowd,
     border: Border,
     all_threads: Option<AllThreads>,
+    /// Memory for the records of one turn. It is empty between turns.
+    decoded: Vec<Decoded>,
 }
+
+/// The largest number of records whose memory is kept from one turn to the next.
+const DECODED_ROOM_MAX: usize = 1 << 14;
 
 impl Recording {
     /// Loads the BPF programs, makes the trace directory, and attaches the probes that can be attached before
@@ -101,6 +106,7 @@ impl Recording {
         let all_threads = options.all_threads.then(|| AllThreads::begin(&kernel));
         let mut recording = Recording {
             all_threads: all_threads.transpose()?,
+            decoded: Vec::new(),
             tracepoints: Tracepoints::attach(&kernel)?,
             libraries: Libraries::new(options.placement),
             kernel,
@@ -481,13 +487,17 @@ impl Session for Recording {
         timeout: Duration,
         observer: &mut dyn Observer,
     ) -> Result<Option<u64>, RecordError> {
-        let mut decoded = Vec::new();
+        let mut decoded = std::mem::take(&mut self.decoded);
         let more = self.kernel.poll(timeout, &mut decoded);
         let newest_ns = decoded.iter().rev().find_map(Decoded::time_ns);
         self.crowd.count(&decoded);
         let now_ns = monotonic_ns();
-        for record in decoded {
+        for record in decoded.drain(..) {
             self.handle(record);
+        }
+        // A burst shall not hold its memory for ever.
+        if decoded.capacity() <= DECODED_ROOM_MAX {
+            self.decoded = decoded;
         }
         let now = Instant::now();
         let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.visit_again)

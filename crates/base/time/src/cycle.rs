@@ -126,8 +126,8 @@ impl Cycle {
     }
 }
 
-/// Clamps a value to half the range of an `i64`, so that sums and differences of two results still
-/// fit.
+/// Clamps a value to half the range of an `i64`, so that the sum or difference of two clamped
+/// values still fits into an `i64`.
 pub(crate) fn limited(value: i128) -> i64 {
     value.clamp(i128::from(i64::MIN / 2), i128::from(i64::MAX / 2)) as i64
 }

@@ -38,25 +38,26 @@ use crate::schema::{Band, Ms, Plan, Slot};
 use room::Room;
 use window::Window;
 
-/// The number of executions after which the bands are placed again.
+/// onbeat places the bands again each time the chain has executed this number of times.
 pub const EVERY: usize = 200;
 
-/// The number of latest executions whose times decide where the bands are placed.
+/// The number of the chain's latest executions whose times decide where the bands are placed.
 pub const RECENT: usize = 4 * EVERY;
 
-/// The number of blocks of [`EVERY`] latest executions that are searched for the longest execution.
-/// This execution decides where the last slot begins, in plans without a miss rate.
+/// The longest execution in this number of blocks decides where the last slot begins, in plans
+/// without a miss rate. The blocks are the latest ones, and each has [`EVERY`] executions.
 const LONGEST_BLOCKS: usize = 10;
 
-/// The number of blocks of [`EVERY`] latest executions whose times decide where the last slot
-/// begins, in plans with a miss rate.
+/// The executions in this number of blocks decide where the last slot begins, in plans with a miss
+/// rate. The blocks are the latest ones, and each has [`EVERY`] executions.
 const MISS_BLOCKS: usize = 32;
 
-/// The smallest gain for which the slots move, as a share of the present average latency.
+/// The slots move only if the average latency becomes shorter by at least this share of its present
+/// value.
 pub const LEAST_GAIN: f64 = 0.02;
 
-/// The smallest gain that shows a change of the load, as a share of the present average latency.
-/// The gain is what other slots would have gained in the last [`EVERY`] executions.
+/// The load counts as changed if other slots would have made the average latency of the last
+/// [`EVERY`] executions shorter by at least this share of its present value.
 pub const CLEAR_GAIN: f64 = 0.1;
 
 const LOWERING_PARTS: u64 = 4;

@@ -14,7 +14,8 @@ pub enum Difference {
         running: Ms,
         new: Ms,
     },
-    /// The callback whose release begins a cycle differs. The field names the new one.
+    /// The callback whose release begins a cycle differs. The field has the id of the callback in
+    /// the new plan.
     Origin(String),
     /// The plans have different chains, or their chains have different callbacks or outputs.
     Chains,

@@ -42,7 +42,8 @@ impl Strategy {
     }
 
     /// Reports whether the strategy's promises depend on the slots of the chain's threads. The
-    /// other strategies hold outputs back or promise nothing, so their latency servers need no end.
+    /// other strategies hold outputs back or promise nothing, so the slots of their latency servers
+    /// need no end.
     pub(crate) fn is_about_slots(self) -> bool {
         matches!(self, Strategy::ServerPerCallback | Strategy::ServerPerChain)
     }

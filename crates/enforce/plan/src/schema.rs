@@ -94,8 +94,8 @@ impl ChainRef {
 #[serde(deny_unknown_fields)]
 pub struct CallbackRule {
     pub id: String,
-    /// Makes shaping wait until the callback has run. An optional callback is shaped too once it
-    /// runs.
+    /// Whether shaping waits until the callback has run once. If not, the callback is optional:
+    /// onbeat shapes it as soon as it runs.
     #[serde(default = "yes")]
     pub required: bool,
 }

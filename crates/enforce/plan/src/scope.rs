@@ -35,8 +35,8 @@ pub(crate) struct Part<'m> {
 }
 
 impl Part<'_> {
-    /// Returns the longest time from the callback's start to its end in ns, if nothing of lower
-    /// priority disturbs it.
+    /// Returns the longest time in ns from the callback's start to its end if no other thread
+    /// preempts it: the longest execution time plus the longest time blocked.
     pub(crate) fn worst_ns(&self) -> u64 {
         let f = &self.callback.figures;
         // This is a part of a redacted model. Its executions are unknown, but the time that its
@@ -417,14 +417,14 @@ impl<'m> Scope<'m> {
     }
 
     /// Returns the time from a message's publication until its subscriber's executor has it, in ns.
-    /// It is the 99th percentile of the slowest edge, or `None` if it was not measured.
+    /// It is the 99th percentile of the chains' slowest edge, or `None` if it was not measured.
     pub(crate) fn transport_ns(&self) -> Option<u64> {
         let figures = self.messages().map(|f| f.transport_ns.quantile(0.99));
         figures.max()
     }
 
     /// Returns the typical time from a message's publication to its callback's start, in ns. It is
-    /// the median of the slowest edge, or `None` if it was not measured.
+    /// the median of the chains' slowest edge, or `None` if it was not measured.
     pub(crate) fn handover_ns(&self) -> Option<u64> {
         let figures = self.messages().map(|f| f.latency_ns.quantile(0.5));
         figures.max()

@@ -171,7 +171,7 @@ struct Run<'a> {
     is_guard_heard: bool,
     wanted: Box<[bool]>,
     /// For each server, whether its gate is open. `None` if opening or closing it failed, or if the
-    /// guard may have moved it.
+    /// guard may have opened the gate.
     actual: Box<[Option<bool>]>,
     leads: Leads,
     asked_ns: u64,

@@ -295,8 +295,9 @@ impl Walk {
         self.base_ns.max(0) as u64
     }
 
-    /// Continues with another table of the same cycle, from the start of the current round. Sets
-    /// `open` for each gate to its state at that time.
+    /// Replaces the table by another one with the same cycle. The next event is the first of the
+    /// new table in the current round. Sets `open` for each gate to its state at the start of this
+    /// round.
     pub fn swap(&mut self, table: &Table, open: &mut [bool]) {
         table.open_before(0, open);
         self.next = 0;

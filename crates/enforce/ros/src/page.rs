@@ -234,9 +234,10 @@ impl PageWriter {
         store(WORD_GENERATION, (generation | 1).wrapping_add(1));
     }
 
-    /// Moves the origin from `from_ns` on. Until then, the origin that applies at `now_ns` stays. A
-    /// waiting output keeps its slot if `from_ns` lies between the last slot of a cycle and the
-    /// next release. The shaper reads the change within [`crate::shaper::POLL_NS`]. Real-time safe.
+    /// Moves the origin to `origin_ns` from the time `from_ns` on. Until then, the origin that
+    /// applies at `now_ns` stays in force. A waiting output keeps its slot if `from_ns` lies
+    /// between the last slot of a cycle and the next release. The shaper reads the change within
+    /// [`crate::shaper::POLL_NS`]. Real-time safe.
     pub fn move_origin(&self, origin_ns: i64, from_ns: u64, now_ns: u64) {
         let is_moving = now_ns < self.map.load(WORD_ORIGIN_FROM);
         let counts = [WORD_ORIGIN, WORD_ORIGIN_BEFORE][usize::from(is_moving)];
@@ -358,8 +359,8 @@ impl PageReader {
         (slots, count)
     }
 
-    /// Reports whether items pass at once, without a slot. They do if the owner requested it, or if
-    /// its last heartbeat is older than `silence_ns`.
+    /// Reports whether items pass at once, without a slot. Items pass at once if the owner
+    /// requested it, or if the owner's last heartbeat is older than `silence_ns`.
     pub fn passes(&self, now_ns: u64, silence_ns: Option<u64>) -> bool {
         let last = self.0.load(WORD_HEARTBEAT);
         let silent = last != 0 && silence_ns.is_some_and(|s| now_ns.saturating_sub(last) > s);

@@ -73,8 +73,8 @@ pub fn remap_args(node: &str, topic: &str, held: &str) -> Result<Vec<String>, Re
     ])
 }
 
-/// Returns `command` with remapping rules for `moves`. They come before the rules of the command,
-/// so that they take precedence.
+/// Returns `command` with remapping rules for `moves`. The rules for `moves` come before the
+/// command's own rules, so that they take precedence.
 pub fn remap_command(command: &[String], moves: &[Move]) -> Result<Vec<String>, RemapError> {
     let program = command.first().ok_or(RemapError::Empty)?;
     if program.rsplit('/').next() == Some("ros2") && command.get(1).is_some_and(|w| w == "launch") {

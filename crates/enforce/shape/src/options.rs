@@ -23,7 +23,8 @@ pub struct ApplicationOptions {
     pub pids: Vec<u32>,
     pub limits: Limits,
     /// The users whose processes can be the application, besides root and the calling user. `None`
-    /// allows every user, for processes that the user named or that onbeat starts.
+    /// allows every user. It is meant for processes that the calling user named or that onbeat
+    /// starts.
     pub users: Option<Vec<u32>>,
     /// The longest time for which onbeat waits until the plan's callbacks run.
     pub find_within: Duration,
@@ -84,8 +85,8 @@ pub struct ShapeOptions {
 }
 
 impl ShapeOptions {
-    /// Returns an error if this machine does not have the enforcer that the options ask for.
-    /// Nothing is started before.
+    /// Returns an error if this machine does not have the enforcer that the options ask for. onbeat
+    /// calls this before it starts anything.
     ///
     /// # Errors
     ///

@@ -13,8 +13,8 @@ const KNOWN_MAX: usize = 1 << 16;
 const NAMED_MAX: usize = 8;
 
 pub(crate) struct Trust {
-    /// The users whose processes can be the application. `None` trusts every user, because the user
-    /// chose the processes.
+    /// The users whose processes can be the application. `None` trusts every user, because the
+    /// caller of onbeat has named the processes.
     users: Option<BTreeSet<u32>>,
     user_of: fn(u32) -> Option<u32>,
     known: FxHashMap<u32, bool>,

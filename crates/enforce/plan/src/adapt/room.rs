@@ -110,7 +110,7 @@ fn output_server_index(plan: &Plan) -> Result<usize, AdaptError> {
 }
 
 /// Returns the time in ns from the start of a cycle until the slots of the chains' callbacks end.
-/// If it differs between servers, the earliest end counts.
+/// If the ends differ between servers, the earliest one counts.
 fn chain_end(plan: &Plan) -> u64 {
     let of_chain = |id: &String| plan.chains.iter().any(|c| c.callbacks.contains(id));
     let runs = |server: &&Server| server.callbacks.iter().any(of_chain);

@@ -73,8 +73,8 @@ impl Window {
     }
 
     /// Returns the difference between the longest and the shortest time of the recent executions.
-    /// If only few executions are recent, the result is at least this difference under the previous
-    /// load.
+    /// If fewer than half of `recent_capacity` executions are recent, the result is at least the
+    /// difference under the previous load.
     pub(super) fn range(&self) -> u64 {
         let recent = self.recent();
         let range = recent.worst_ns() - recent.best_ns();

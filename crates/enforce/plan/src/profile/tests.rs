@@ -11,7 +11,7 @@ type Tail = fn(f64) -> f64;
 const EXPONENTIAL: Tail = |p| -p.ln();
 const BOUNDED: Tail = |p| 2.0 * (1.0 - p.sqrt());
 const UNIFORM: Tail = |p| 1.0 - p;
-/// This generalised Pareto tail has shape 1/4 and therefore four moments.
+/// This generalised Pareto tail has shape 1/4, so that its moments below the fourth are finite.
 const PARETO: Tail = |p| (p.powf(-0.25) - 1.0) / 0.25;
 /// This tail has shape 1/2 and therefore no variance.
 const HEAVY: Tail = |p| (p.powf(-0.5) - 1.0) / 0.5;

@@ -98,7 +98,7 @@ pub trait Enforcer: Send + Sync {
     /// Continues with another table of slots when the current round (one pass through the table)
     /// ends. The new table must have the same cycle and the same number of servers. A thread whose
     /// slot is open in both tables is not interrupted. If several tables are given within a round,
-    /// the last one is used. [`Pulse::swaps`] counts the tables in effect.
+    /// the last one is used. [`Pulse::swaps`] counts the tables that came into effect.
     fn swap_table(&self, table: Table);
 
     /// Shifts the cycles of the table so that one of them begins at `origin_ns` (CLOCK_MONOTONIC).
@@ -106,8 +106,8 @@ pub trait Enforcer: Send + Sync {
     /// [`Walk::advance`](crate::table::Walk::advance). Real-time safe.
     fn set_origin(&self, origin_ns: u64);
 
-    /// Reads the counters since the start. The enforcer may write them meanwhile, so that some
-    /// counters can include one event more than others.
+    /// Reads the counters, which begin at the start of the enforcer. The enforcer may write them
+    /// during the call, so that some counters can include one event more than others.
     fn stats(&self) -> Stats;
 
     /// Returns the changes of threads' priorities that happened after the first `seen` ones, and
@@ -115,8 +115,8 @@ pub trait Enforcer: Send + Sync {
     fn changes_since(&self, seen: &mut u64) -> Vec<Change>;
 
     /// Returns the openings and closings of gates that happened after the first `seen` ones, and
-    /// sets `seen` to the number of all. The list is empty with sched_ext, where the kernel has no
-    /// gates and limits threads to slots itself.
+    /// sets `seen` to the number of all openings and closings. The list is empty with sched_ext,
+    /// where the kernel has no gates and limits threads to slots itself.
     fn moves_since(&self, _seen: &mut u64) -> Vec<Move> {
         Vec::new()
     }

@@ -72,8 +72,8 @@ enum Phase {
     },
     /// The slot is over, and the state of a thread is unknown. No thread is frozen.
     Loose,
-    /// The threads are frozen. If one was working just afterwards, the gate checks it again at
-    /// `look_ns`.
+    /// The threads are frozen. If a thread still worked just after the freeze, the gate checks it
+    /// again at `look_ns`.
     Frozen {
         look_ns: Option<u64>,
     },
@@ -125,7 +125,8 @@ impl<'a> Gates<'a> {
         }
     }
 
-    /// Reports whether the server's gate never had a thread. Such a gate need not be moved.
+    /// Reports whether the server's gate never had a thread. The dispatcher need not open or close
+    /// such a gate.
     pub(crate) fn is_unused(&self, server: usize) -> bool {
         !self.gates[server].members.had_threads()
     }

@@ -68,7 +68,7 @@ pub enum GroupStanding {
     Refused,
 }
 
-/// A ledger that was found in the directory.
+/// A ledger that was found in the directory of ledgers.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundLedger {

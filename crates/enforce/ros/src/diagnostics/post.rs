@@ -20,8 +20,8 @@ pub enum Standing {
     Failed(String),
 }
 
-/// The notes, the progress and the processes that a session and the thread of its diagnostics
-/// exchange.
+/// The data that a session and its diagnostics thread exchange: notes for the user, the progress of
+/// the publication, and the processes beside which a publisher can run.
 #[derive(Debug, Default)]
 pub struct Post {
     contents: Mutex<Contents>,
@@ -41,8 +41,8 @@ impl Post {
         self.set(Standing::Coming);
     }
 
-    /// Offers a process of the application, beside which a publisher can run. It was seen at
-    /// `seen_ns` (CLOCK_MONOTONIC). Does nothing while an earlier offer waits.
+    /// Offers the process `pid` of the application, beside which a publisher can run. The process
+    /// was seen at `seen_ns` (CLOCK_MONOTONIC). Does nothing while an earlier offer waits.
     pub fn offer(&self, pid: u32, seen_ns: u64) {
         self.lock().process.get_or_insert((pid, seen_ns));
     }

@@ -18,8 +18,8 @@ pub const CLIENT_TAKE_FAILED: c_int = 501;
 #[derive(Clone, Copy)]
 pub struct Allocator(pub [*mut c_void; 5]);
 
-/// A handle that rcl fills, for example `rcl_node_t`, `rcl_context_t` or `rcl_publisher_t`. Its
-/// memory is zero before. The largest handle is that of a context, with three words.
+/// A handle that rcl fills, for example `rcl_node_t`, `rcl_context_t` or `rcl_publisher_t`. Before
+/// that, its memory must be zero. The largest handle is that of a context, with three words.
 #[repr(C)]
 pub struct Handle(pub [*mut c_void; 4]);
 
@@ -42,8 +42,8 @@ pub const NODE_OPTIONS_ROSOUT: usize = 56;
 pub struct WaitSet {
     pub subscriptions: *mut *const Handle,
     pub subscriptions_len: usize,
-    /// The other fields of rcl's wait set: guard conditions, timers, clients, services and events
-    /// (pointer and length each), and rcl's own data.
+    /// The fields of rcl's wait set after the subscriptions: guard conditions, timers, clients,
+    /// services and events (pointer and length each), and rcl's own data.
     pub rest: [*mut c_void; 11],
     pub spare: [*mut c_void; 4],
 }
@@ -116,8 +116,8 @@ pub struct Sequence {
     pub capacity: usize,
 }
 
-/// The beginning of a service event in C: `ServiceEventInfo`, then the request and the response. It
-/// is the same for all services.
+/// A service event in C: `ServiceEventInfo`, then the sequences with the request and the response.
+/// The layout is the same for all services; only the messages in the sequences differ.
 #[repr(C)]
 pub struct ServiceEvent {
     pub kind: u8,

@@ -51,9 +51,9 @@ pub enum Ended {
     Orphaned,
 }
 
-/// Shapes until SIGTERM asks the shaper to end, or until nobody needs it any more. Without an
-/// owner, SIGINT asks it to end too. The caller must be the only code in its process: `run` blocks
-/// these signals, locks memory and starts ROS 2.
+/// Shapes until SIGTERM asks the shaper to end, or until no process needs it any more. Without an
+/// owner, SIGINT has the same effect as SIGTERM. The caller must be the only code in its process:
+/// `run` blocks these signals, locks memory and starts ROS 2.
 ///
 /// # Errors
 ///
@@ -165,8 +165,8 @@ impl Shaper<'_> {
         Ok(())
     }
 
-    /// Reports whether items pass at once. They do if the owner is dead, if the owner requested it,
-    /// or if shaping was stopped. Wakes up the senders if the answer has changed.
+    /// Reports whether items pass at once. Items pass at once if the owner is dead, if the owner
+    /// requested it, or if shaping was stopped. Wakes up the senders if the answer has changed.
     fn passes(&self, now_ns: u64) -> bool {
         let orphan = self.shared.reporter.owner_is_gone()
             || match &self.shared.slots {

@@ -55,7 +55,7 @@ pub struct LateOutput {
     /// The cause of the output's lateness, as a sentence without its full stop.
     pub cause: String,
     pub parts: Vec<Part>,
-    /// The events from the begin of the cycle until the output was ready, one line each.
+    /// The events from the start of the cycle until the output was ready, one line each.
     pub dump: Vec<String>,
 }
 

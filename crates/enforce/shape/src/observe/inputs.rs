@@ -104,7 +104,7 @@ pub enum Moved {
     FoundAgain(u64),
 }
 
-/// Follows the arrivals of a throttled plan's inputs, and moves the origin of the cycles
+/// Follows the arrivals of a plan's throttled inputs, and moves the origin of the cycles
 /// accordingly.
 #[derive(Debug, Clone)]
 pub struct InputClock {
@@ -187,8 +187,8 @@ impl Input {
         self.last = Some((at_ns, cycle));
     }
 
-    /// Adds an arrival of the input. `raw_ns` is the arrival's deviation from the grid of cycles;
-    /// whole periods do not count in it. Returns true if the input now arrives at another phase.
+    /// Adds an arrival of the input. `raw_ns` is the arrival's deviation from the grid of cycles,
+    /// without whole periods. Returns true if the input now arrives at another phase.
     fn add(&mut self, at_ns: u64, raw_ns: i64, period_ns: i64) -> bool {
         let last_ns = self.window.back().map_or(at_ns, |last| last.at_ns);
         if at_ns.saturating_sub(last_ns) > WINDOW as u64 * period_ns as u64

@@ -31,8 +31,9 @@ impl Session<'_> {
         board.reloads().done(number, reloaded);
     }
 
-    /// Replaces the plan by a new one and returns the outcome. If the next cycle is too near, `now`
-    /// waits until a cycle is far enough away. Then `now` returns the time (CLOCK_MONOTONIC).
+    /// Replaces the plan by a new one and returns the outcome. The function `now` gets the cycles
+    /// and returns the present time (CLOCK_MONOTONIC). If the next cycle is too near, it first
+    /// waits until a cycle is far enough away.
     pub(super) fn reload(
         &mut self,
         plan: Result<Plan, String>,

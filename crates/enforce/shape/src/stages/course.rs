@@ -37,8 +37,8 @@ pub(crate) struct Course {
 }
 
 impl Course {
-    /// Begins to count executions at `now_ns` (CLOCK_MONOTONIC), under a plan and its number. All
-    /// threads are in their servers by then.
+    /// Begins to count executions at `now_ns` (CLOCK_MONOTONIC), under the plan with this number.
+    /// At that time, all threads are already in their servers.
     pub(crate) fn new(
         (plan, number): (&Arc<Plan>, u64),
         phase: Phase,

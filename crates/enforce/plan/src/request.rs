@@ -22,11 +22,11 @@ pub enum Strategy {
     /// The fewest bands with which the average latency is longer than the unshaped one by at most
     /// this share, at the confidence of [`Profile::fewest`](crate::profile::Profile::fewest).
     Average(f64),
-    /// Slots for the output at random places. Only the last slot is placed as in
+    /// Slots for the output at random times of the cycle. Only the last slot is placed as in
     /// [`Strategy::Bands`].
     RandomBands {
         bands: usize,
-        /// The seed of the random places. Equal seeds give equal plans.
+        /// The seed of the slots' random times. Equal seeds give equal plans.
         seed: u64,
     },
     /// Logical execution time of every callback: its output leaves when the next cycle begins.

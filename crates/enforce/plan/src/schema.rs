@@ -8,7 +8,7 @@ pub use onbeat_time::{Overshoot, MAX_SLOTS};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The value of [`Plan::schema`].
+/// The name and version of the plan file's format: the value of [`Plan::schema`].
 pub const SCHEMA: &str = "onbeat-plan/1";
 
 /// The highest priority of a server. The middleware's threads and the dispatcher run above it.

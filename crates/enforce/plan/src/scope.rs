@@ -22,10 +22,9 @@ pub(crate) struct Part<'m> {
     pub(crate) callback: &'m Callback,
     pub(crate) cpu: u16,
     pub(crate) before: Vec<usize>,
-    /// The longest time around an execution of the callback. It is a sum of two times. The first is
-    /// from the publication of the callback's input to the callback's start. The second is from the
-    /// callback's end to the synchroniser that it feeds. Both contain the executor's work and the
-    /// wait for other inputs.
+    /// The longest time around an execution of the callback: the time from the publication of its
+    /// input to its start, plus the time from its end to the synchroniser that it feeds. These
+    /// times contain the executor's work and the wait for other inputs.
     pub(crate) around_worst_ns: u64,
     pub(crate) around_mean_ns: f64,
     /// The longest time that the callback can have taken in the chains: the chains' worst case
@@ -101,7 +100,7 @@ pub(crate) struct Scope<'m> {
 
 /// Returns the longest and the mean time, in ns, that a message spends around a callback: on the
 /// edge to the callback, plus on the edge from it to a synchroniser. The server of the callback's
-/// thread must be open in this time too.
+/// thread must be open during this time as well as during the callback.
 fn around(model: &Model, callbacks: &BTreeMap<&str, &Callback>, id: &str) -> (u64, f64) {
     let feeds_sync = |to: &str| {
         callbacks

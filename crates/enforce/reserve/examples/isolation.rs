@@ -224,7 +224,7 @@ impl Arguments {
 const CYCLE_NS: u64 = 100 * MS;
 
 /// The slots of six servers that follow one another. The fourth server has three short slots
-/// (bands). The rest of the cycle is free for the machine.
+/// (bands). In the rest of the cycle, all servers' gates are closed.
 const SLOTS: [&[(u64, u64)]; 6] = [
     &[(0, 14 * MS)],
     &[(14 * MS, 28 * MS)],

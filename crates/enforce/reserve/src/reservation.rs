@@ -146,11 +146,11 @@ impl Reservation {
     }
 
     /// Assigns a thread to a server. The thread is scheduled round-robin at the server's priority
-    /// (SCHED_OTHER for priority 0) on the server's CPU, and runs only in the server's slots. Its
-    /// state is recorded first.
+    /// (SCHED_OTHER for priority 0) on the server's CPU, and runs only in the server's slots. The
+    /// thread's previous state is recorded first.
     ///
-    /// A thread of this process may be assigned too, except the dispatcher. If a thread is frozen
-    /// while it calls into this reservation, other callers wait.
+    /// The thread may belong to this process, but must not be the dispatcher. If a thread is frozen
+    /// while it calls into this reservation, other callers wait until it runs again.
     ///
     /// # Errors
     ///

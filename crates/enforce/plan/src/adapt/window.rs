@@ -84,8 +84,8 @@ impl Window {
         }
     }
 
-    /// Returns the profile of all executions. Every `each` consecutive executions form one cluster,
-    /// because consecutive executions depend on one another.
+    /// Returns the profile of all stored executions. Every `each` consecutive executions form one
+    /// cluster, because consecutive executions depend on one another.
     pub(super) fn profile(&self, each: usize) -> Profile {
         let values: Vec<u64> = self.values.iter().copied().collect();
         let dists: Vec<Dist> = values

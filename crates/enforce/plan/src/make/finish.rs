@@ -161,10 +161,10 @@ impl<'m> Maker<'_, 'm> {
         }
     }
 
-    /// Returns servers for the chain's feeders (thesis, section 4.5.1: the other lidar's filter).
-    /// Feeders may run at any time, at a priority below the chain's. They run on the middleware's
-    /// CPU, unless the request names another one. Feeders on the chain's executors join the servers
-    /// of these executors instead.
+    /// Returns servers for the chain's feeders (in section 4.5.1 of the thesis: the filter of the
+    /// second lidar). Feeders may run at any time, at a priority below the chain's. They run on the
+    /// middleware's CPU, unless the request names another one. Feeders on the chain's executors
+    /// join the servers of these executors instead.
     fn feed(&self, servers: &mut [Server], middleware_cpu: u16) -> Vec<Server> {
         let mut of_cpu: BTreeMap<u16, Vec<String>> = BTreeMap::new();
         for callback in self.scope.feeders() {

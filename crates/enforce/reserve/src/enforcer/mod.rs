@@ -50,8 +50,8 @@ pub struct Pulse {
 /// Limits the threads of servers to the slots of a table.
 ///
 /// The caller sets and records a thread's policy, priority and CPU before it admits the thread. The
-/// enforcer records each further change of the machine before making it, in a form that another
-/// process can undo.
+/// enforcer records each change that it makes itself before it makes the change, in a form that
+/// another process can undo.
 ///
 /// The owner calls the methods from any of its threads while the enforcer runs.
 pub trait Enforcer: Send + Sync {
@@ -76,8 +76,8 @@ pub trait Enforcer: Send + Sync {
     }
 
     /// Returns the file through which a thread leaves a gate that it inherited from an admitted
-    /// thread. It is used if the thread's own cgroup is unknown. Returns `None` if the thread is
-    /// behind no gate.
+    /// thread. The caller uses this file if the thread's own cgroup is unknown. Returns `None` if
+    /// the thread is behind no gate.
     fn way_out(&self, _tid: u32) -> Option<PathBuf> {
         None
     }

@@ -97,8 +97,8 @@ pub(crate) struct Gates<'a> {
 struct State {
     phase: Phase,
     is_dropped: bool,
-    /// Whether at least one cgroup of the gate may be frozen. After a failed move, one cgroup can
-    /// be frozen and another not.
+    /// Whether at least one cgroup of the gate may be frozen. After a failure, one cgroup can be
+    /// frozen and another not.
     may_be_shut: bool,
 }
 
@@ -339,8 +339,8 @@ impl<'a> Gates<'a> {
         Ok(())
     }
 
-    /// Raises the priority of all threads to the server's, or drops it to a normal one. Tries all
-    /// threads, then returns the last failure.
+    /// Raises the priority of all the gate's threads to the server's, or drops it to a normal one.
+    /// Tries all threads, then returns the last failure.
     fn set_priorities(&mut self, server: usize, is_raised: bool) -> io::Result<()> {
         let gate = &self.gates[server];
         let scheduling = match (gate.priority, is_raised) {

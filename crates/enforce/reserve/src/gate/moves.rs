@@ -12,8 +12,8 @@ const KEPT: usize = 1024;
 pub struct Move {
     /// The instant at which the gate had finished opening or closing, CLOCK_MONOTONIC.
     pub at_ns: u64,
-    /// The delay in ns from the instant at which the dispatcher was to wake up until the gate had
-    /// moved.
+    /// The delay in ns from the dispatcher's planned wake-up until the gate had finished opening or
+    /// closing.
     pub delay_ns: u64,
     pub server: usize,
     pub open: bool,

@@ -41,8 +41,8 @@ pub enum Entry {
     Snapshot(Snapshot),
 }
 
-/// The first or last line of a snapshot, which repeats the entries that are still needed. A reader
-/// of the ledger ignores everything before a complete snapshot.
+/// The first or last line of a snapshot. A snapshot repeats the entries of the ledger that are
+/// still needed. A reader of the ledger ignores everything before a complete snapshot.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

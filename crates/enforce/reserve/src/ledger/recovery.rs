@@ -112,7 +112,7 @@ impl FoundLedger {
 
 /// Lists all ledgers of a directory, and undoes the changes of ledgers whose owner and guard are
 /// dead. If only the owner is dead, the call waits for the guard ([`Recovery::wait_for_guard`]).
-/// The call may be repeated, also after an interruption. A directory that does not exist gives an
+/// The call may be repeated, even after an interruption. A directory that does not exist gives an
 /// empty list.
 ///
 /// # Errors

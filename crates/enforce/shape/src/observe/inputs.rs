@@ -116,7 +116,7 @@ pub struct InputClock {
 }
 
 impl InputClock {
-    /// Creates a clock for `inputs` inputs, without arrivals. Its cycles have the length of those
+    /// Creates a clock for `inputs` inputs, without arrivals. Its cycles are as long as the cycles
     /// of `phase`. The origin of `phase` must be near the present time.
     pub fn new(phase: &Phase, inputs: usize) -> InputClock {
         InputClock {

@@ -152,7 +152,7 @@ impl Phase {
     }
 
     /// Returns true if one of the inputs may still become steadier: too few of its arrivals are
-    /// known, or they spread too far. The origin that [`Phase::behind`] would find now may then
+    /// known, or they spread too far. Until then, the origin that [`Phase::behind`] finds may still
     /// change. Each of `inputs` has the latest arrivals of one input.
     pub fn may_settle<'a>(
         period_ns: u64,
@@ -219,7 +219,7 @@ fn cycle(period_ns: u64, origin_ns: u64) -> Cycle {
     Cycle::new(period_ns.max(1), origin_ns).expect("1 at least")
 }
 
-/// Returns the start of a cycle. It lies after the last input before the longest gap without
+/// Returns the start of a cycle, which lies after the last input before the longest gap without
 /// inputs. `come` contains the positions of the inputs within a cycle, and `now` the present start
 /// of a cycle, both in ns. If `now` lies in another gap that is nearly as long, the start stays in
 /// that gap. Otherwise the origin could jump between the two gaps.

@@ -44,8 +44,8 @@ impl Releases {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bounds {
     /// The position of the start that shows the grid, in ns after the grid. If a timer releases the
-    /// callback, it is the earliest start of the window. Otherwise a tenth of the window's starts
-    /// are earlier.
+    /// callback, this start is the earliest one of the window. Otherwise a tenth of the window's
+    /// starts are earlier than this start.
     pub(super) early: i64,
     tenth: i64,
     pub(super) late: i64,

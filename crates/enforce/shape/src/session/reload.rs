@@ -14,8 +14,9 @@ use onbeat_time::Cycle;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The minimum time between reading a new plan and its first cycle, in ns. It lets gates and shaper
-/// change in the same cycle. In short cycles it is a quarter of the cycle.
+/// The minimum time between reading a new plan and its first cycle: this time in ns or a quarter of
+/// the cycle, whichever is shorter. In this time, gates and shaper prepare to change in the same
+/// cycle.
 const AHEAD_NS: u64 = 10_000_000;
 
 impl Session<'_> {

@@ -28,8 +28,8 @@ pub(crate) struct Shaping<'a> {
 
 impl<'a> Shaping<'a> {
     /// Assigns the application's threads to the servers. If `notes` is given, a thread that cannot
-    /// be assigned is noted there and left unchanged. This is an error only if no thread can be
-    /// assigned.
+    /// be assigned is noted there and left unchanged. With `notes`, the call fails only if no
+    /// thread can be assigned.
     ///
     /// # Errors
     ///

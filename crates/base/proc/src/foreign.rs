@@ -23,7 +23,7 @@ pub type FileId = (u64, u64);
 
 const ATTEMPTS: usize = 4;
 
-/// The place of a file, as this process or another process sees it.
+/// A way to reach a file, in the view of this process or of another process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reach {
     /// A path relative to the root directory of the process with this id. The path has no symbolic

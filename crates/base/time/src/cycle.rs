@@ -110,8 +110,8 @@ impl Cycle {
         limited(at_ns.into() - self.start(cycle))
     }
 
-    /// Returns how far an event is from the nearest start of a cycle, in ns. A negative result
-    /// means that the event is early. The distance is at most half a period.
+    /// Returns the distance of an instant from the nearest start of a cycle, in ns: at most half a
+    /// period. The distance is negative if the instant is before that start.
     pub fn deviation_ns(&self, at_ns: impl Into<i128>) -> i64 {
         let offset_ns = self.offset_ns(at_ns);
         if offset_ns > self.period_ns / 2 {

@@ -9,7 +9,8 @@ pub use onbeat_document::cuts::Ends;
 pub enum Strategy {
     /// A high SCHED_FIFO priority without slots: the baseline.
     Fifo,
-    /// One server per callback, with slots back to back by measured worst cases (Table 4.3, row 1).
+    /// One server per callback. The slots follow one another, and each is as long as the measured
+    /// worst case of its callback (Table 4.3, row 1).
     ServerPerCallback,
     /// One server for the whole chain (Definition 4.3.1).
     ServerPerChain,

@@ -13,8 +13,8 @@ use onbeat_document::schema::{Callback, CallbackType, Chain, EdgeFigures, Model}
 use onbeat_document::Dist;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The largest deviation from the period, as a share of the period, with which the starts of a
-/// chain still count as periodic.
+/// The starts of a chain count as periodic if they deviate from the period by at most this share of
+/// it.
 const STEADY: f64 = 0.25;
 
 #[derive(Debug)]

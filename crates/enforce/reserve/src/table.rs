@@ -139,8 +139,8 @@ impl Table {
 }
 
 /// Returns the intervals [start, end) in which the server's gate is open, as times since the start
-/// of a round. They are disjoint and ascending, and start within the cycle. The list is empty if
-/// the gate is always open.
+/// of a round. The intervals are disjoint and ascending, and start within the cycle. The list is
+/// empty if the gate is always open.
 fn open_intervals(
     cycle_ns: u64,
     lead_ns: u64,

@@ -107,8 +107,8 @@ pub fn remap_command(command: &[String], moves: &[Move]) -> Result<Vec<String>, 
     Ok(out)
 }
 
-/// Makes a name from a node's code or from a rule absolute. A relative name gets the node's
-/// namespace; `~` stands for the node.
+/// Returns the absolute form of a name from a node's code or from a rule. A relative name gets the
+/// node's namespace; `~` stands for the node.
 fn absolute(name: &str, full_node: &str) -> String {
     let namespace = full_node.rsplit_once('/').map_or("", |(space, _)| space);
     match name.strip_prefix('~') {

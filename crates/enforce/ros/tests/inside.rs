@@ -146,7 +146,7 @@ impl Owner {
     }
 
     /// Returns the numbers of the messages of a topic that a process or its children sent, in
-    /// order, and how each was sent.
+    /// order, and for each a letter that shows how it was sent.
     fn sent(&self, topic: &str, is_of: impl Fn(u32) -> bool) -> Vec<(u64, char)> {
         let log = self.log();
         let line = |line: &str| {

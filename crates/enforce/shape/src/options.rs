@@ -39,7 +39,8 @@ pub enum HoldAt {
     Outside,
     /// The application's own processes, which load a library.
     Inside,
-    /// Inside if the plan and the start of the application allow it, otherwise outside.
+    /// In the application's own processes if the plan and the way of starting the application allow
+    /// this, otherwise in a process beside the application.
     Auto,
 }
 
@@ -79,8 +80,8 @@ pub struct ShapeOptions {
     /// Whether onbeat publishes the session's status as ROS 2 diagnostics in the application's
     /// domain.
     pub diagnostics: bool,
-    /// A flag that SIGHUP sets. SIGHUP then does not end the session. If `None`, SIGHUP ends the
-    /// session, as when a terminal is closed.
+    /// A flag that SIGHUP sets instead of ending the session. If `None`, SIGHUP ends the session,
+    /// as when a terminal is closed.
     pub hangup: Option<Arc<AtomicBool>>,
 }
 

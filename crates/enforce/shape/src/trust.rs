@@ -53,8 +53,8 @@ impl Trust {
         Cow::Owned(kept.map(|(event, _)| event.clone()).collect())
     }
 
-    /// Returns true if the process can still be the application. Must be called before onbeat
-    /// changes the process.
+    /// Returns true if the process still belongs to a user whose processes can be the application.
+    /// Must be called before onbeat changes the process.
     pub(crate) fn still_holds(&self, pid: u32) -> bool {
         let holds = |users: &BTreeSet<u32>| (self.user_of)(pid).is_some_and(|u| users.contains(&u));
         self.users.as_ref().is_none_or(holds)

@@ -24,8 +24,8 @@ pub enum AdaptError {
 pub(super) struct Room {
     pub(super) server: usize,
     pub(super) slot_ns: u64,
-    /// The earliest start of the first slot, in ns. An output that leaves before it would count as
-    /// a late output of the previous cycle.
+    /// The earliest start of the first slot, in ns. An output that leaves before this time would
+    /// count as a late output of the previous cycle.
     pub(super) first_start_ns: u64,
     pub(super) last_start_ns: u64,
     pub(super) liveliness_ns: Option<u64>,

@@ -121,8 +121,8 @@ fn check_slots(
     Ok(())
 }
 
-/// Makes the tests use a fixed seed. With random seeds, some load would exceed any limit that a
-/// test can set.
+/// Makes the tests use a fixed seed. With random seeds, a load would at some time exceed any limit
+/// that a test can set.
 fn fixed_seed() -> ProptestConfig {
     ProptestConfig {
         cases: 10,

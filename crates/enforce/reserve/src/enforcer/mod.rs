@@ -49,9 +49,9 @@ pub struct Pulse {
 
 /// Limits the threads of servers to the slots of a table.
 ///
-/// The caller sets and records a thread's policy, priority and CPU before it admits the thread. The
-/// enforcer records each change that it makes itself before it makes the change, in a form that
-/// another process can undo.
+/// The caller sets and records a thread's policy, priority and CPU before it admits the thread.
+/// Before the enforcer changes anything else, it records the change in a form that another process
+/// can undo.
 ///
 /// The owner calls the methods from any of its threads while the enforcer runs.
 pub trait Enforcer: Send + Sync {

@@ -79,7 +79,7 @@ pub struct FoundLedger {
     pub groups: Vec<(PathBuf, GroupStanding)>,
     /// The number of lines of the ledger that cannot be read.
     pub torn: usize,
-    /// The changes that were undone. `None` if nothing was tried.
+    /// The changes that recovery has undone. `None` if recovery did not try to undo any.
     pub restored: Option<Restored>,
 }
 

@@ -18,8 +18,9 @@ pub const CLIENT_TAKE_FAILED: c_int = 501;
 #[derive(Clone, Copy)]
 pub struct Allocator(pub [*mut c_void; 5]);
 
-/// A handle that rcl fills, for example `rcl_node_t`, `rcl_context_t` or `rcl_publisher_t`. Before
-/// that, its memory must be zero. The largest handle is that of a context, with three words.
+/// A handle that rcl fills, for example `rcl_node_t`, `rcl_context_t` or `rcl_publisher_t`. Its
+/// memory must be zero before rcl fills it. The largest handle is that of a context, with three
+/// words.
 #[repr(C)]
 pub struct Handle(pub [*mut c_void; 4]);
 

@@ -152,8 +152,9 @@ impl Phase {
     }
 
     /// Returns true if one of the inputs may still become steadier: too few of its arrivals are
-    /// known, or they spread too far. Until then, the origin that [`Phase::behind`] finds may still
-    /// change. Each of `inputs` has the latest arrivals of one input.
+    /// known, or they spread too far. Until the inputs are steady, the origin that
+    /// [`Phase::behind`] finds may still change. Each of `inputs` has the latest arrivals of one
+    /// input.
     pub fn may_settle<'a>(
         period_ns: u64,
         inputs: impl IntoIterator<Item = &'a VecDeque<u64>>,
@@ -177,7 +178,8 @@ impl Phase {
         self.cycle
     }
 
-    /// Returns a phase that fits the starts of a callback, which `releases` releases.
+    /// Returns a phase that fits the starts of a callback, with period `period_ns`. `releases` is
+    /// the kind of event that releases the callback.
     ///
     /// # Errors
     ///

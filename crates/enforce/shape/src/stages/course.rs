@@ -151,7 +151,7 @@ impl Course {
     }
 
     /// Ends the counting of cycles. A cycle counts if its output was due before `until_ns` and
-    /// before the end of `duration`. If the application ended before that (`has_ended`), its last
+    /// before the end of `duration`. If the application ended earlier (`has_ended`), its last
     /// seconds without outputs do not count.
     pub(crate) fn finish(
         &mut self,

@@ -33,7 +33,8 @@ impl<'a> Shaping<'a> {
     ///
     /// # Errors
     ///
-    /// Fails if a thread cannot be assigned. All threads are then restored.
+    /// Without `notes`, fails if a thread cannot be assigned. All threads are restored after an
+    /// error.
     pub(crate) fn begin(
         plan: (&Arc<Plan>, u64),
         application: &mut Application,

@@ -52,8 +52,8 @@ const LONGEST_BLOCKS: usize = 10;
 /// rate. The blocks are the latest ones, and each has [`EVERY`] executions.
 const MISS_BLOCKS: usize = 32;
 
-/// The slots move only if the average latency becomes shorter by at least this share of its present
-/// value.
+/// To shorten the average latency, the slots move only if it becomes shorter by at least this share
+/// of its present value.
 pub const LEAST_GAIN: f64 = 0.02;
 
 /// The load counts as changed if other slots would have made the average latency of the last

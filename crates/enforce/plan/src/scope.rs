@@ -121,7 +121,7 @@ fn around(model: &Model, callbacks: &BTreeMap<&str, &Callback>, id: &str) -> (u6
 }
 
 /// Returns the longest time in ns that a callback and the edges around it can have taken in any
-/// measured execution of its chains.
+/// measured execution of its chains with a latency of at most `kept_ns`.
 fn most(chains: &[&Chain], callbacks: &BTreeMap<&str, &Callback>, id: &str, kept_ns: u64) -> u64 {
     let of = |chain: &&&Chain| chain.callbacks.iter().any(|c| c == id);
     let left = |chain: &&Chain| {

@@ -51,7 +51,7 @@ enum State {
 struct Lease {
     state: State,
     /// The end of the lease, CLOCK_MONOTONIC. The last two bits are 0, because the word that stores
-    /// the lease has other data there.
+    /// the lease has its state there.
     end_ns: u64,
 }
 

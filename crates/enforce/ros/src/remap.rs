@@ -108,7 +108,7 @@ pub fn remap_command(command: &[String], moves: &[Move]) -> Result<Vec<String>, 
 }
 
 /// Returns the absolute form of a name from a node's code or from a rule. A relative name gets the
-/// node's namespace; `~` stands for the node.
+/// namespace of `full_node`; `~` stands for this node.
 fn absolute(name: &str, full_node: &str) -> String {
     let namespace = full_node.rsplit_once('/').map_or("", |(space, _)| space);
     match name.strip_prefix('~') {

@@ -20,8 +20,9 @@ fn latency(more: f64) -> u64 {
     (1e7 + 1e6 * more) as u64
 }
 
-/// Generates a random profile of `starts` starts with `each` executions. In a share `effect` of the
-/// starts, the part of each time above 10 ms is 1.5 times as long.
+/// Generates a random profile of `starts` starts with `each` executions, whose times above 10 ms
+/// follow the distribution `tail`. In a share `effect` of the starts, these parts above 10 ms are
+/// 1.5 times as long.
 fn profile(random: &mut Random, tail: Tail, starts: usize, each: usize, effect: f64) -> Profile {
     let dists: Vec<Dist> = (0..starts)
         .map(|_| {

@@ -131,8 +131,8 @@ impl<'a> Gates<'a> {
         !self.gates[server].members.had_threads()
     }
 
-    /// Records that a slot has begun or ended while the gate had no thread. The record is for a
-    /// thread that joins later.
+    /// Records that a slot has begun (`open`) or ended while the gate had no thread. A thread that
+    /// joins later is then treated accordingly.
     pub(crate) fn note_unmoved(&mut self, server: usize, open: bool) {
         self.states[server].phase = match open {
             true => Phase::Open,
@@ -339,8 +339,8 @@ impl<'a> Gates<'a> {
         Ok(())
     }
 
-    /// Raises the priority of all the gate's threads to the server's, or drops it to a normal one.
-    /// Tries all threads, then returns the last failure.
+    /// With `is_raised`, raises the priority of all the gate's threads to the server's, otherwise
+    /// drops it to a normal one. Tries all threads, then returns the last failure.
     fn set_priorities(&mut self, server: usize, is_raised: bool) -> io::Result<()> {
         let gate = &self.gates[server];
         let scheduling = match (gate.priority, is_raised) {

@@ -69,8 +69,8 @@ impl Post {
         self.lock().standing = standing;
     }
 
-    /// Notes that the publisher of diagnostics has ended. Returns true if the session will report
-    /// this end to its user.
+    /// Notes that the publisher of diagnostics has ended for the reason `said`. Returns true if the
+    /// session will report this end to its user.
     pub(super) fn set_failed(&self, said: &str) -> bool {
         let mut contents = self.lock();
         match contents.standing {

@@ -146,8 +146,8 @@ pub struct EndpointLayout {
 }
 
 impl EndpointLayout {
-    /// Returns the layout of a ROS 2 release. Since Iron, a type hash (33 bytes) follows the names.
-    /// Before Jazzy, the gid had 24 bytes.
+    /// Returns the layout of a ROS 2 release. With `type_hash`, a type hash (33 bytes) follows the
+    /// names, as in all releases since Iron. `gid_bytes` is the size of the gid: 24 before Jazzy.
     pub fn of(type_hash: bool, gid_bytes: usize) -> EndpointLayout {
         let names = 3 * std::mem::size_of::<*const c_char>();
         let kind = (names + if type_hash { 33 } else { 0 }).next_multiple_of(4);

@@ -208,7 +208,7 @@ impl Sender {
     }
 
     /// Waits for the start of a slot: spins if the start is near, otherwise sleeps until shortly
-    /// before it or until a notification.
+    /// before it or until the count of notifications differs from `seen`.
     fn wait_for(&mut self, opening: &Opening, seen: u32, now_ns: u64) {
         let lead_ns = self.lead.as_ref().map_or(0, |lead| lead.ns() as i64);
         if opening.start_ns - now_ns as i64 <= lead_ns {

@@ -140,7 +140,8 @@ impl InputClock {
         self.is_lost |= input.add(at_ns, raw_ns, period_ns as i64);
     }
 
-    /// Returns the next movement of the origin, or `None` if it stays.
+    /// Returns the next movement of the origin, which lies at `origin_ns` now, or `None` if the
+    /// origin stays there.
     pub fn follow(&mut self, origin_ns: u64, now_ns: u64) -> Option<Moved> {
         let period_ns = self.grid.period_ns();
         let mut come = Vec::with_capacity(self.inputs.len());

@@ -144,8 +144,8 @@ impl Course {
         }
     }
 
-    /// Counts the cycles until `now_ns` in which no execution started. Must be called about once a
-    /// second.
+    /// Counts the cycles in which no execution started, until `now_ns` or the end of `duration`.
+    /// Must be called about once a second.
     pub(crate) fn passed(&mut self, now_ns: u64, duration: Option<Duration>) {
         self.deliveries.passed(now_ns.min(self.ends_ns(duration)));
     }

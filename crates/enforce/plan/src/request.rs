@@ -14,8 +14,8 @@ pub enum Strategy {
     ServerPerCallback,
     /// One server for the whole chain (Definition 4.3.1).
     ServerPerChain,
-    /// Slots for the output that minimise the average latency (Definition 4.3.4, Equation 4.1). One
-    /// band is single-band shaping (Definitions 4.3.2 and 4.3.3).
+    /// Slots for the output, placed so that the average latency is the smallest (Definition 4.3.4,
+    /// Equation 4.1). One band is single-band shaping (Definitions 4.3.2 and 4.3.3).
     Bands(usize),
     /// The number of bands beyond which further bands hardly make the average latency shorter: see
     /// [`knee`](crate::bands::knee).

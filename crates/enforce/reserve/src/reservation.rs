@@ -339,13 +339,15 @@ impl Reservation {
         self.enforcer.changes_since(seen)
     }
 
-    /// Returns the progress of the enforcer: its rounds, swapped tables and pauses.
+    /// Returns the progress of the enforcer (the mechanism that limits threads to slots): its
+    /// rounds, swapped tables and pauses.
     pub fn pulse(&self) -> Pulse {
         self.enforcer.pulse()
     }
 
-    /// Returns the moves of gates that happened after the first `seen` ones, and sets `seen` to the
-    /// number of all moves. If there are more than about five hundred, the oldest are left out.
+    /// Returns the moves (openings and closings) of gates that happened after the first `seen`
+    /// ones, and sets `seen` to the number of all moves. If there are more than about five hundred,
+    /// the oldest are left out.
     pub fn moves_since(&self, seen: &mut u64) -> Vec<Move> {
         self.enforcer.moves_since(seen)
     }

@@ -276,7 +276,7 @@ pub struct Lead {
     pub closing_ns: u64,
 }
 
-/// The counters of an enforcer since its start.
+/// The counters of an enforcer (the mechanism that limits threads to slots), from its start on.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stats {

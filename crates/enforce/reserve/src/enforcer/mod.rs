@@ -15,7 +15,8 @@ use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// The scheduling class of the threads that an enforcer controls.
+/// The scheduling class of the threads that an enforcer (the mechanism that limits threads to
+/// slots) controls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// The class SCHED_RR at the server's priority, or SCHED_OTHER for priority 0.
@@ -25,7 +26,8 @@ pub enum Class {
     SchedExt,
 }
 
-/// The reason why an enforcer did not admit a thread. The thread runs as before.
+/// The reason why an enforcer (the mechanism that limits threads to slots) did not admit a thread.
+/// The thread runs as before.
 #[derive(Debug, Error)]
 #[allow(missing_docs)] // The messages say the rest.
 pub enum AdmitError {
@@ -35,7 +37,8 @@ pub enum AdmitError {
     Gate(#[from] GateError),
 }
 
-/// The progress of an enforcer. A round is one pass through the table of slots.
+/// The progress of an enforcer (the mechanism that limits threads to slots). A round is one pass
+/// through the table of slots.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pulse {
     /// Counts the rounds that have ended, including rounds that were skipped because the enforcer

@@ -77,7 +77,7 @@ enum Phase {
     Frozen {
         look_ns: Option<u64>,
     },
-    /// The slot is over, and the gate has no threads. The kernel's gate was therefore not closed.
+    /// The slot is over, and the gate has no threads. The gate's cgroups were therefore not frozen.
     Empty,
 }
 

@@ -31,8 +31,8 @@ const REFIT_AFTER: usize = 8;
 /// around the line by at most a cycle divided by this number.
 const SPREAD_PART: i64 = 8;
 
-/// A limit as a divisor of the cycle. An arrival is an outlier if its distance from the line of its
-/// input exceeds a cycle divided by this number.
+/// A limit as a divisor of the cycle. An arrival is an outlier if its distance from the line that
+/// is fitted to its input's arrivals exceeds a cycle divided by this number.
 const OUTLIER_PART: i64 = 16;
 
 /// The limit of the origin's speed as a divisor: in each cycle, the origin moves by at most a cycle
@@ -53,9 +53,9 @@ const NEAR_PART: i64 = 1000;
 
 const MOST_SLOPE: f64 = 1e-3;
 
-/// The divisor for smoothing the slope of an input's line, which shows the drift of the input's
-/// clock. The smoothed slope moves towards each new slope by their difference divided by this
-/// number.
+/// The divisor for smoothing the slope of the line that is fitted to an input's arrivals. The slope
+/// shows the drift of the input's clock. The smoothed slope moves towards each new slope by their
+/// difference divided by this number.
 const SLOPE_PART: f64 = 8.0;
 
 #[derive(Debug, Clone, Copy)]
@@ -83,8 +83,8 @@ impl Line {
 #[derive(Debug, Clone, Default)]
 struct Input {
     window: VecDeque<Arrival>,
-    /// The latest consecutive arrivals that are outliers of the input's line. They may show that
-    /// the input has a new phase.
+    /// The latest consecutive arrivals that are outliers of the line that is fitted to the input's
+    /// arrivals. They may show that the input has a new phase.
     elsewhere: VecDeque<Arrival>,
     line: Option<Line>,
     slope: Option<f64>,
@@ -228,8 +228,8 @@ impl Input {
         false
     }
 
-    /// Fits the input's line to its latest arrivals. Returns true if this is the first line after a
-    /// silence of the input.
+    /// Fits a line to the deviations of the input's latest arrivals from the grid of cycles.
+    /// Returns true if this is the first line after a silence of the input.
     fn lay(&mut self, period_ns: i64) -> bool {
         self.line = line(&self.window, self.slope, period_ns);
         self.slope = self.line.map_or(self.slope, |line| Some(line.slope));

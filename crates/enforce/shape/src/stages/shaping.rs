@@ -210,8 +210,8 @@ impl<'a> Shaping<'a> {
         }
     }
 
-    /// Returns true if the plan's policy for late outputs applies: executions have settled, and the
-    /// phase is known.
+    /// Returns true if the plan's policy for late outputs applies: executions have settled (all
+    /// running ones have begun under shaping), and the phase is known.
     pub(crate) fn has_policy(&mut self, plan: &Plan) -> bool {
         let now_ns = monotonic_ns();
         if self.course.phase.phase().is_sought() {

@@ -38,26 +38,27 @@ use crate::schema::{Band, Ms, Plan, Slot};
 use room::Room;
 use window::Window;
 
-/// onbeat places the bands again each time the chain has executed this number of times.
+/// The number of executions of the chain between two placements of the bands.
 pub const EVERY: usize = 200;
 
 /// The number of the chain's latest executions whose times decide where the bands are placed.
 pub const RECENT: usize = 4 * EVERY;
 
-/// The longest execution in this number of blocks decides where the last slot begins, in plans
-/// without a miss rate. The blocks are the latest ones, and each has [`EVERY`] executions.
+/// The number of latest blocks whose longest execution decides where the last slot begins, in plans
+/// without a miss rate. A block has [`EVERY`] executions.
 const LONGEST_BLOCKS: usize = 10;
 
-/// The executions in this number of blocks decide where the last slot begins, in plans with a miss
-/// rate. The blocks are the latest ones, and each has [`EVERY`] executions.
+/// The number of latest blocks whose executions decide where the last slot begins, in plans with a
+/// miss rate. A block has [`EVERY`] executions.
 const MISS_BLOCKS: usize = 32;
 
-/// To shorten the average latency, the slots move only if it becomes shorter by at least this share
-/// of its present value.
+/// The smallest reduction of the average latency for which the slots move, as a share of the
+/// present average latency.
 pub const LEAST_GAIN: f64 = 0.02;
 
-/// The load counts as changed if other slots would have made the average latency of the last
-/// [`EVERY`] executions shorter by at least this share of its present value.
+/// The smallest possible reduction of the average latency that shows a change of the load, as a
+/// share of the present average latency. The reduction is what other slots would have achieved in
+/// the last [`EVERY`] executions.
 pub const CLEAR_GAIN: f64 = 0.1;
 
 const LOWERING_PARTS: u64 = 4;

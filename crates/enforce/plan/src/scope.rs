@@ -13,8 +13,8 @@ use onbeat_document::schema::{Callback, CallbackType, Chain, EdgeFigures, Model}
 use onbeat_document::Dist;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The starts of a chain count as periodic if they deviate from the period by at most this share of
-/// it.
+/// The limit of the deviation of a chain's starts from the period, as a share of the period. Up to
+/// this limit, the starts count as periodic.
 const STEADY: f64 = 0.25;
 
 #[derive(Debug)]

@@ -34,7 +34,8 @@ pub const NODE: &str = "onbeat_shaper";
 /// The longest time between two reads of the page by a waiting thread, in ns. A change of the page
 /// takes effect within this time.
 pub const POLL_NS: u64 = 50_000_000;
-/// A shaper without an owner ends when its held topics have had no publisher for this time, in ns.
+/// The time in ns after which a shaper without an owner ends, if its held topics have no publisher
+/// during all of this time.
 pub const ORPHAN_NS: u64 = 5_000_000_000;
 const RECEIVE_DEPTH: usize = 1000;
 const TICK_NS: u64 = 100_000_000;

@@ -8,8 +8,8 @@
 //! - A message may arrive late, and the clock of its sensor drifts. The grid lies at the earliest
 //!   tenth of the starts and moves with it.
 
-/// A timer's grid moves to a later time after this number of windows in a row in which no start was
-/// before the grid. A window is a group of consecutive starts. The grid moves to the earliest start
+/// The number of windows in a row without a start before the grid, after which a timer's grid moves
+/// to a later time. A window is a group of consecutive starts. The grid moves to the earliest start
 /// in these windows.
 const WINDOWS: u32 = 8;
 

@@ -41,8 +41,8 @@ impl MakeError {
         MakeError::System { path, source }
     }
 
-    /// Returns whether the directory could not be made because this process lacks permission.
-    /// Another user may succeed then.
+    /// Returns whether the directory could not be made because this process lacks permission. If
+    /// so, another user may be able to make it.
     pub fn is_denied(&self) -> bool {
         match self {
             MakeError::Foreign { .. } => true,
@@ -326,8 +326,9 @@ impl Directory {
         Ok(File::from(file))
     }
 
-    /// Opens a program that the caller only starts through this descriptor (`O_PATH`). Without
-    /// `follow`, a link itself is opened, which is not a regular file.
+    /// Opens a program (`O_PATH`). The caller can only start the program through this descriptor.
+    /// Without `follow`, opens a link itself instead of its target; the result is then not a
+    /// regular file.
     ///
     /// # Errors
     ///

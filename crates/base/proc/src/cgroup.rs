@@ -137,7 +137,7 @@ pub struct Cgroup {
 
 impl Cgroup {
     /// Finds the cgroup of a directory in the text of a table of mounts, or `None` if no cgroup
-    /// hierarchy contains the directory. Its path must not contain symbolic links.
+    /// hierarchy contains the directory. The directory's path must not contain symbolic links.
     pub fn of_directory(directory: &Path, table: &str) -> Option<Cgroup> {
         let mounted = |line: &str| {
             let (mount, super_block) = line.split_once(" - ")?;

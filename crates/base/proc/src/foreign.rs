@@ -17,13 +17,13 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// The device and inode of a file, as stat(2) reports them. The kernel identifies the file of a uprobe by
-/// these two.
+/// The device and inode of a file, as stat(2) reports them. The kernel identifies the file of a
+/// uprobe by its device and inode.
 pub type FileId = (u64, u64);
 
 const ATTEMPTS: usize = 4;
 
-/// The place of a file, as this process or another process sees it.
+/// A way to reach a file, in the view of this process or of another process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reach {
     /// A path relative to the root directory of the process with this id. The path has no symbolic
@@ -151,9 +151,9 @@ impl Mounts {
         })
     }
 
-    /// Fails if a program serves the mount with the id `mount`, or if the table lacks this mount:
-    /// onbeat cannot know what serves a mount that was removed. With `None`, all mounts are
-    /// checked, because kernels before 5.8 do not report the mount of a file.
+    /// Fails if a program (FUSE) serves the mount with the id `mount`, or if the table lacks this
+    /// mount: onbeat cannot know whether a program serves a mount that was removed. With `None`,
+    /// all mounts are checked, because kernels before 5.8 do not report the mount of a file.
     fn check(&self, mount: Option<u64>) -> io::Result<()> {
         let Some(mount) = mount else {
             return self.check_all();

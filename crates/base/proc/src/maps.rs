@@ -61,8 +61,8 @@ impl<T> Default for Mapped<T> {
     }
 }
 
-/// Lists the paths of the files in the text of a `/proc/PID/maps`, each once and in order. Leaves out deleted
-/// files.
+/// Lists the paths of the files in the text of a `/proc/PID/maps`, each once, in the order of their
+/// first mapping. Leaves out deleted files.
 pub fn parse_paths(maps: impl Read) -> io::Result<Mapped<PathBuf>> {
     let mut maps = BufReader::with_capacity(1 << 16, maps.take(MAPS_MAX));
     let (mut seen, mut files, mut left_out) = (HashSet::new(), Vec::new(), Vec::new());

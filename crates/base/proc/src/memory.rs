@@ -7,9 +7,9 @@ use std::ops::Range;
 const PAGE: u64 = 4096;
 const ENTRY: u64 = 8;
 const ENTRIES_AT_ONCE: u64 = 64 * 1024;
-/// The limit of the memory in which onbeat searches one process for written pages, in bytes. A
-/// mapping that exceeds the rest of this limit is skipped, because it is reserved address space and
-/// not a heap in use.
+/// The largest amount of one process's memory that onbeat searches for written pages, in bytes. A
+/// mapping that is larger than the rest of this limit is skipped, because it is reserved address
+/// space and not a heap in use.
 const BYTES_MAX: u64 = 64 << 30;
 
 /// Lists the private writable mappings without a file in the bytes of `/proc/PID/maps`. These are the heaps,

@@ -76,7 +76,8 @@ pub fn thread_name(pid: u32, tid: u32) -> Option<String> {
 /// The largest part of a command line that onbeat reads, in bytes. A process may give its command
 /// line any length.
 const COMMAND_MAX: usize = 64 << 10;
-/// The largest environment that onbeat reads, in bytes. The kernel accepts less for a new program.
+/// The largest environment that onbeat reads, in bytes. When a program starts, the kernel accepts
+/// only a smaller environment.
 const ENVIRONMENT_MAX: u64 = 8 << 20;
 
 fn first_bytes(path: &str, limit: u64) -> io::Result<Vec<u8>> {

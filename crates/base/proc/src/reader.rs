@@ -106,8 +106,9 @@ impl Reader {
         Ok(read?.and_then(|bytes| bytes))
     }
 
-    /// Sends a request to the child. Passes the shared memory and the answer's length, or a
-    /// negative error number, to `take`.
+    /// Sends a request to the child, and calls `take` with the shared memory and the length of the
+    /// child's answer. After an error in the child, a negative error number takes the place of the
+    /// length.
     fn ask<T>(
         &mut self,
         request: &Request,

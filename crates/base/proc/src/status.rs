@@ -58,7 +58,7 @@ impl Status {
         self.field("Tgid")?.parse().ok()
     }
 
-    /// Returns the CPUs that the thread may run on as a bit mask, up to CPU 63.
+    /// Returns a bit mask of the CPUs (0 to 63) that the thread may run on.
     pub fn allowed_cpus(&self) -> Option<u64> {
         // The field has groups of 32 bits in hexadecimal, the highest first.
         let digits: Vec<u8> = self

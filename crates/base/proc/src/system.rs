@@ -95,7 +95,8 @@ impl CpuTicks {
         CpuTicks::parse(&text, cpu).unwrap_or_default()
     }
 
-    /// Parses the text of `/proc/stat`. Returns `None` if the requested line is missing or wrong.
+    /// Reads the ticks of one CPU, or of all CPUs with `None`, from the text of `/proc/stat`.
+    /// Returns `None` if the requested line is missing or wrong.
     pub fn parse(text: &str, cpu: Option<usize>) -> Option<CpuTicks> {
         let name = cpu.map_or("cpu ".to_owned(), |cpu| format!("cpu{cpu} "));
         let line = text.lines().find_map(|line| line.strip_prefix(&name))?;

@@ -16,8 +16,9 @@ pub use caps::Capability;
 use caps::{CapSet, CapsHashSet};
 use std::io;
 
-/// The capabilities that a command keeps if root runs it. Root needs them to read a user's trace.
-/// To give them up would gain little, because root could still overwrite every file that root owns.
+/// The capabilities that a command of onbeat keeps if root runs it. Root needs them to read a
+/// user's trace. Dropping them would gain little, because root could still overwrite every file
+/// that root owns.
 const FILES_OF_ROOT: [Capability; 2] = [
     Capability::CAP_DAC_OVERRIDE,
     Capability::CAP_DAC_READ_SEARCH,
@@ -44,7 +45,8 @@ pub fn is_root() -> bool {
 }
 
 /// Gives up every capability for good, in every set. Programs that are executed later do not get
-/// any back. Root keeps its access to files and the capabilities in `roots`.
+/// any back. If root runs this program, the program keeps root's access to files and the
+/// capabilities in `roots`.
 ///
 /// # Errors
 ///
@@ -172,8 +174,9 @@ pub fn give_up_all_in_child() -> io::Result<()> {
 /// program prints.
 const TRUSTED_VARIABLES: [&str; 5] = ["TERM", "COLUMNS", "LINES", "NO_COLOR", "LANG"];
 
-/// Removes the variables that the caller of an elevated program has put into its environment. Must
-/// be called while the process has only one thread.
+/// Removes all environment variables of an elevated program except those that only change how it
+/// prints. The program's caller has set the variables, so they are not trusted. Must be called while
+/// the process has only one thread.
 pub fn forget_environment() {
     if is_elevated() {
         std::env::vars_os()

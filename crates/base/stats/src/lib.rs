@@ -7,8 +7,8 @@
 
 use statrs::function::beta::checked_beta_reg;
 
-/// Returns the upper confidence limit of the share of executions with a property (Clopper and
-/// Pearson's limit). `hits` of `all` executions had the property.
+/// Returns the upper limit, at the confidence `confidence`, of the share of executions with a
+/// property (Clopper and Pearson's limit). `hits` of `all` measured executions had the property.
 pub fn share_at_most(hits: u64, all: u64, confidence: f64) -> f64 {
     if hits >= all {
         return 1.0;
@@ -26,8 +26,8 @@ pub fn share_at_most(hits: u64, all: u64, confidence: f64) -> f64 {
     high
 }
 
-/// Returns the lower confidence limit of the share of executions with a property (Clopper and
-/// Pearson's limit). `hits` of `all` executions had the property.
+/// Returns the lower limit, at the confidence `confidence`, of the share of executions with a
+/// property (Clopper and Pearson's limit). `hits` of `all` measured executions had the property.
 pub fn share_at_least(hits: u64, all: u64, confidence: f64) -> f64 {
     let hits = hits.min(all);
     1.0 - share_at_most(all - hits, all, confidence)

@@ -110,8 +110,8 @@ impl Cycle {
         limited(at_ns.into() - self.start(cycle))
     }
 
-    /// Returns how far an event is from the nearest start of a cycle, in ns. A negative result
-    /// means that the event is early. The distance is at most half a period.
+    /// Returns the distance of an instant from the nearest start of a cycle, in ns: at most half a
+    /// period. The distance is negative if the instant is before that start.
     pub fn deviation_ns(&self, at_ns: impl Into<i128>) -> i64 {
         let offset_ns = self.offset_ns(at_ns);
         if offset_ns > self.period_ns / 2 {
@@ -126,8 +126,8 @@ impl Cycle {
     }
 }
 
-/// Clamps a value to half the range of an `i64`, so that sums and differences of two results still
-/// fit.
+/// Clamps a value to half the range of an `i64`, so that the sum or difference of two clamped
+/// values still fits into an `i64`.
 pub(crate) fn limited(value: i128) -> i64 {
     value.clamp(i128::from(i64::MIN / 2), i128::from(i64::MAX / 2)) as i64
 }

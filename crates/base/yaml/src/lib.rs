@@ -9,8 +9,8 @@ use serde::Serialize;
 /// A list that is written on one line of YAML, such as `[1, 2]`.
 pub use serde_saphyr::FlowSeq;
 
-/// The size in bytes of the longest YAML file that onbeat reads. The file of a large system has a
-/// hundredth of this size.
+/// The size in bytes of the longest YAML file that onbeat reads. Files that describe a large system
+/// have a hundredth of this size.
 pub const MAX_BYTES: usize = 1 << 20;
 
 #[allow(missing_docs)] // The messages say the rest.

@@ -38,25 +38,27 @@ use crate::schema::{Band, Ms, Plan, Slot};
 use room::Room;
 use window::Window;
 
-/// The number of executions after which the bands are placed again.
+/// The number of executions of the chain between two placements of the bands.
 pub const EVERY: usize = 200;
 
-/// The number of latest executions whose times decide where the bands are placed.
+/// The number of the chain's latest executions whose times decide where the bands are placed.
 pub const RECENT: usize = 4 * EVERY;
 
-/// The number of blocks of [`EVERY`] latest executions that are searched for the longest execution.
-/// This execution decides where the last slot begins, in plans without a miss rate.
+/// The number of latest blocks whose longest execution decides where the last slot begins, in plans
+/// without a miss rate. A block has [`EVERY`] executions.
 const LONGEST_BLOCKS: usize = 10;
 
-/// The number of blocks of [`EVERY`] latest executions whose times decide where the last slot
-/// begins, in plans with a miss rate.
+/// The number of latest blocks whose executions decide where the last slot begins, in plans with a
+/// miss rate. A block has [`EVERY`] executions.
 const MISS_BLOCKS: usize = 32;
 
-/// The smallest gain for which the slots move, as a share of the present average latency.
+/// The smallest reduction of the average latency for which the slots move, as a share of the
+/// present average latency.
 pub const LEAST_GAIN: f64 = 0.02;
 
-/// The smallest gain that shows a change of the load, as a share of the present average latency.
-/// The gain is what other slots would have gained in the last [`EVERY`] executions.
+/// The smallest possible reduction of the average latency that shows a change of the load, as a
+/// share of the present average latency. The reduction is what other slots would have achieved in
+/// the last [`EVERY`] executions.
 pub const CLEAR_GAIN: f64 = 0.1;
 
 const LOWERING_PARTS: u64 = 4;

@@ -39,7 +39,7 @@ const MAX_CANDIDATES: usize = 4_000_000;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Samples {
     values: Vec<u64>,
-    /// For each latency in `values`, the number of samples that are not longer.
+    /// For each latency in `values`, the number of samples that are not longer than this latency.
     up_to: Vec<u64>,
 }
 

@@ -20,8 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Default)]
 pub(crate) struct Beside<'m> {
     pub(crate) others: Vec<Other<'m>>,
-    /// The executors whose threads are in servers of the other plans, each with the CPU of its
-    /// server.
+    /// The executors whose threads are in servers of the plans beside this one, each with the CPU
+    /// of its server.
     owned: BTreeMap<Group<'m>, u16>,
     pub(crate) shares: BTreeMap<u16, f64>,
 }
@@ -97,8 +97,8 @@ impl<'m> Beside<'m> {
             .fold(0, u64::saturating_add)
     }
 
-    /// Returns the longest time, in ns, by which callbacks of the other plans can delay work that
-    /// takes `alone_ns` without them. Returns `None` if no bound below a cycle exists.
+    /// Returns the longest time, in ns, by which callbacks of the plans beside this one can delay
+    /// work that takes `alone_ns` without them. Returns `None` if no bound below a cycle exists.
     pub(crate) fn wait_ns(
         &self,
         cpus: &BTreeSet<u16>,

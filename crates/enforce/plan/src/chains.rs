@@ -66,7 +66,8 @@ pub(crate) fn select<'m>(model: &'m Model, asked: &[String]) -> Result<Vec<&'m C
 /// Returns all chains between two ends, which are planned together.
 ///
 /// # Errors
-/// Fails if a branch was not measured, or if the branches begin or end at different places.
+/// Fails if a branch was not measured, or if the branches differ in their first callback, last
+/// callback or last topic.
 pub(crate) fn chains_between<'m>(
     model: &'m Model,
     ends: &Ends,
@@ -104,8 +105,8 @@ fn options(ends: &Ends) -> Vec<(&'static str, String)> {
 }
 
 /// Returns a text for each path between the two ends. The text names the first callback or topic
-/// that is on no other path. If all of them are on other paths too, the text lists all callbacks of
-/// the path.
+/// that is on no other path. If each of the path's callbacks and topics is on another path as well,
+/// the text lists all callbacks of the path.
 fn differences(ways: &[Way]) -> Vec<String> {
     let on = |way: &Way| {
         let callbacks = way.callbacks.iter();

@@ -21,7 +21,8 @@ pub enum PlanError {
     UnknownChain { asked: String, known: Vec<String> },
     #[error("'{}' is the beginning of {} chain ids. Name one of them in full: {}", name(asked), fit.len(), names(fit))]
     AmbiguousChain { asked: String, fit: Vec<String> },
-    /// The request names an end that does not exist, or no chain leads from one end to the other.
+    /// The request names an end of the chain that the model does not have, or no chain leads from
+    /// one end to the other.
     #[error(transparent)]
     Cut(#[from] CutError),
     #[error("{} chains lead from the one end that you name to the other. Choose one with --through: {}", differ.len(), names(differ))]

@@ -62,7 +62,7 @@ pub fn read(bytes: &[u8]) -> Result<Plan, PlanFileError> {
     Ok(plan)
 }
 
-/// Returns the number of the line where the server `word` begins. If the text has none,
+/// Returns the number of the line where the server `word` begins. If the text has no such server,
 /// returns the first line that contains `word`.
 fn find(text: &str, word: &str) -> Option<u64> {
     let unquote = |s: &str| s.trim().trim_matches(['"', '\'']).to_string();

@@ -24,8 +24,8 @@ pub const CONFIDENCE: f64 = 0.95;
 
 const DRAW_COUNT: usize = if cfg!(test) { 60 } else { 200 };
 
-/// The fewest starts of the application from which a bound is computed. Fewer starts allow too few
-/// different random draws.
+/// The fewest starts of the application from which a bound is computed. A bound comes from random
+/// draws of starts, and fewer starts allow too few different draws.
 pub const LEAST_STARTS: usize = 5;
 
 #[allow(missing_docs)]

@@ -14,11 +14,13 @@ pub enum Difference {
         running: Ms,
         new: Ms,
     },
-    /// The callback whose release begins a cycle differs. The field names the new one.
+    /// The callback whose release begins a cycle differs. The field has the id of the callback in
+    /// the new plan.
     Origin(String),
     /// The plans have different chains, or their chains have different callbacks or outputs.
     Chains,
-    /// Only one of the two plans has this server, or the server has another place in the list.
+    /// Only one of the two plans has this server, or the server has another index in the list of
+    /// servers.
     Server(String),
     /// The CPU, priority or callbacks of a server differ, or only one of the plans gives the server
     /// slots.

@@ -9,12 +9,13 @@ pub use onbeat_document::cuts::Ends;
 pub enum Strategy {
     /// A high SCHED_FIFO priority without slots: the baseline.
     Fifo,
-    /// One server per callback, with slots back to back by measured worst cases (Table 4.3, row 1).
+    /// One server per callback. The slots follow one another, and each is as long as the measured
+    /// worst case of its callback (Table 4.3, row 1).
     ServerPerCallback,
     /// One server for the whole chain (Definition 4.3.1).
     ServerPerChain,
-    /// Slots for the output that minimise the average latency (Definition 4.3.4, Equation 4.1). One
-    /// band is single-band shaping (Definitions 4.3.2 and 4.3.3).
+    /// Slots for the output, placed so that the average latency is the smallest (Definition 4.3.4,
+    /// Equation 4.1). One band is single-band shaping (Definitions 4.3.2 and 4.3.3).
     Bands(usize),
     /// The number of bands beyond which further bands hardly make the average latency shorter: see
     /// [`knee`](crate::bands::knee).
@@ -22,11 +23,11 @@ pub enum Strategy {
     /// The fewest bands with which the average latency is longer than the unshaped one by at most
     /// this share, at the confidence of [`Profile::fewest`](crate::profile::Profile::fewest).
     Average(f64),
-    /// Slots for the output at random places. Only the last slot is placed as in
+    /// Slots for the output at random times of the cycle. Only the last slot is placed as in
     /// [`Strategy::Bands`].
     RandomBands {
         bands: usize,
-        /// The seed of the random places. Equal seeds give equal plans.
+        /// The seed of the slots' random times. Equal seeds give equal plans.
         seed: u64,
     },
     /// Logical execution time of every callback: its output leaves when the next cycle begins.
@@ -42,7 +43,8 @@ impl Strategy {
     }
 
     /// Reports whether the strategy's promises depend on the slots of the chain's threads. The
-    /// other strategies hold outputs back or promise nothing, so their latency servers need no end.
+    /// other strategies hold outputs back or promise nothing, so the slots of their latency servers
+    /// need no end.
     pub(crate) fn is_about_slots(self) -> bool {
         matches!(self, Strategy::ServerPerCallback | Strategy::ServerPerChain)
     }

@@ -8,7 +8,7 @@ pub use onbeat_time::{Overshoot, MAX_SLOTS};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The value of [`Plan::schema`].
+/// The name and version of the plan file's format: the value of [`Plan::schema`].
 pub const SCHEMA: &str = "onbeat-plan/1";
 
 /// The highest priority of a server. The middleware's threads and the dispatcher run above it.
@@ -94,8 +94,8 @@ impl ChainRef {
 #[serde(deny_unknown_fields)]
 pub struct CallbackRule {
     pub id: String,
-    /// Makes shaping wait until the callback has run. An optional callback is shaped too once it
-    /// runs.
+    /// Whether shaping waits until the callback has run once. If not, the callback is optional:
+    /// onbeat shapes it as soon as it runs.
     #[serde(default = "yes")]
     pub required: bool,
 }

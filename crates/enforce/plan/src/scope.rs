@@ -13,8 +13,8 @@ use onbeat_document::schema::{Callback, CallbackType, Chain, EdgeFigures, Model}
 use onbeat_document::Dist;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The largest deviation from the period, as a share of the period, with which the starts of a
-/// chain still count as periodic.
+/// The limit of the deviation of a chain's starts from the period, as a share of the period. Up to
+/// this limit, the starts count as periodic.
 const STEADY: f64 = 0.25;
 
 #[derive(Debug)]
@@ -22,10 +22,9 @@ pub(crate) struct Part<'m> {
     pub(crate) callback: &'m Callback,
     pub(crate) cpu: u16,
     pub(crate) before: Vec<usize>,
-    /// The longest time around an execution of the callback. It is a sum of two times. The first is
-    /// from the publication of the callback's input to the callback's start. The second is from the
-    /// callback's end to the synchroniser that it feeds. Both contain the executor's work and the
-    /// wait for other inputs.
+    /// The longest time around an execution of the callback: the time from the publication of its
+    /// input to its start, plus the time from its end to the synchroniser that it feeds. These
+    /// times contain the executor's work and the wait for other inputs.
     pub(crate) around_worst_ns: u64,
     pub(crate) around_mean_ns: f64,
     /// The longest time that the callback can have taken in the chains: the chains' worst case
@@ -35,8 +34,8 @@ pub(crate) struct Part<'m> {
 }
 
 impl Part<'_> {
-    /// Returns the longest time from the callback's start to its end in ns, if nothing of lower
-    /// priority disturbs it.
+    /// Returns the longest time in ns from the callback's start to its end if no other thread
+    /// preempts it: the longest execution time plus the longest time blocked.
     pub(crate) fn worst_ns(&self) -> u64 {
         let f = &self.callback.figures;
         // This is a part of a redacted model. Its executions are unknown, but the time that its
@@ -101,7 +100,7 @@ pub(crate) struct Scope<'m> {
 
 /// Returns the longest and the mean time, in ns, that a message spends around a callback: on the
 /// edge to the callback, plus on the edge from it to a synchroniser. The server of the callback's
-/// thread must be open in this time too.
+/// thread must be open during this time as well as during the callback.
 fn around(model: &Model, callbacks: &BTreeMap<&str, &Callback>, id: &str) -> (u64, f64) {
     let feeds_sync = |to: &str| {
         callbacks
@@ -122,7 +121,7 @@ fn around(model: &Model, callbacks: &BTreeMap<&str, &Callback>, id: &str) -> (u6
 }
 
 /// Returns the longest time in ns that a callback and the edges around it can have taken in any
-/// measured execution of its chains.
+/// measured execution of its chains with a latency of at most `kept_ns`.
 fn most(chains: &[&Chain], callbacks: &BTreeMap<&str, &Callback>, id: &str, kept_ns: u64) -> u64 {
     let of = |chain: &&&Chain| chain.callbacks.iter().any(|c| c == id);
     let left = |chain: &&Chain| {
@@ -417,14 +416,14 @@ impl<'m> Scope<'m> {
     }
 
     /// Returns the time from a message's publication until its subscriber's executor has it, in ns.
-    /// It is the 99th percentile of the slowest edge, or `None` if it was not measured.
+    /// It is the 99th percentile of the chains' slowest edge, or `None` if it was not measured.
     pub(crate) fn transport_ns(&self) -> Option<u64> {
         let figures = self.messages().map(|f| f.transport_ns.quantile(0.99));
         figures.max()
     }
 
     /// Returns the typical time from a message's publication to its callback's start, in ns. It is
-    /// the median of the slowest edge, or `None` if it was not measured.
+    /// the median of the chains' slowest edge, or `None` if it was not measured.
     pub(crate) fn handover_ns(&self) -> Option<u64> {
         let figures = self.messages().map(|f| f.latency_ns.quantile(0.5));
         figures.max()

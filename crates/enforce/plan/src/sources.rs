@@ -11,8 +11,8 @@ use std::collections::BTreeSet;
 pub(crate) const INPUTS: &str = "throttle";
 
 /// Returns the callbacks outside the chains that feed a synchroniser of a chain, directly or
-/// through other callbacks. They are in the model's order, without synchronisers. The chain waits
-/// for these callbacks, so they must not wait for others.
+/// through other callbacks. The callbacks are in the model's order, without synchronisers. The
+/// chain waits for them, so the plan must not make them wait for other callbacks.
 pub(crate) fn feeders<'m>(model: &'m Model, chains: &[&Chain]) -> Vec<&'m Callback> {
     let ours: BTreeSet<&str> = chains
         .iter()

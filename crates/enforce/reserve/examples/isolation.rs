@@ -18,7 +18,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 const MS: u64 = 1_000_000;
-/// The longest gap in a thread's run that counts as an interrupt, in ns. A longer gap ends the run.
+/// The longest time for which a thread can lose the CPU within one run, in ns: the length of an
+/// interrupt. After a longer gap, the thread's next run begins.
 const GAP_NS: u64 = 20_000;
 
 fn spin(stop: &AtomicBool, tid: &mpsc::Sender<u32>) -> Vec<(u64, u64)> {
@@ -223,7 +224,7 @@ impl Arguments {
 const CYCLE_NS: u64 = 100 * MS;
 
 /// The slots of six servers that follow one another. The fourth server has three short slots
-/// (bands). The rest of the cycle is free for the machine.
+/// (bands). In the rest of the cycle, all servers' gates are closed.
 const SLOTS: [&[(u64, u64)]; 6] = [
     &[(0, 14 * MS)],
     &[(14 * MS, 28 * MS)],

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 const MS: u64 = 1_000_000;
 const CYCLE: u64 = 100 * MS;
-/// The longest gap in a thread's run that counts as an interrupt, in ns. A longer gap ends the run.
+/// The longest time for which a thread can lose the CPU within one run, in ns: the length of an
+/// interrupt. After a longer gap, the thread's next run begins.
 const GAP_NS: u64 = MS / 2;
 const PLAN: [(&str, &[(u64, u64)]); 3] = [
     ("alpha", &[(0, 40)]),

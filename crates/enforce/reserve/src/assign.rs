@@ -25,8 +25,9 @@ pub(crate) struct Changer<'r> {
     pub(crate) ledgers: &'r Ledgers,
 }
 
-/// Frees a thread from the gate that it inherited from one of the `changed` threads. Returns false
-/// if the thread has ended.
+/// Frees a thread from the gate that it inherited from one of the `changed` threads. If the cgroup
+/// to return to is unknown, the thread moves through the file `way_out`. Returns false if the
+/// thread has ended.
 pub(crate) fn free(changed: &[Thread], tid: u32, way_out: &Path) -> io::Result<bool> {
     // Placed threads did not come from behind a gate, and their notes have no cgroup to return to.
     let gated = changed.iter().filter(|t| t.home.is_some());

@@ -171,7 +171,7 @@ struct Run<'a> {
     is_guard_heard: bool,
     wanted: Box<[bool]>,
     /// For each server, whether its gate is open. `None` if opening or closing it failed, or if the
-    /// guard may have moved it.
+    /// guard may have opened the gate.
     actual: Box<[Option<bool>]>,
     leads: Leads,
     asked_ns: u64,
@@ -296,7 +296,7 @@ impl<'a> Run<'a> {
     }
 
     /// Marks all gates to be opened again. Their state is unknown: the guard may have opened them,
-    /// or a late write of the dispatcher may have moved them.
+    /// or a late write of the dispatcher may have opened or closed them.
     fn withdraw(&mut self) {
         if self.permission == Permission::Withdrawn {
             return;
@@ -358,8 +358,8 @@ impl<'a> Run<'a> {
         self.actual[server] = Some(open);
     }
 
-    /// Opens and closes gates so that each has its wanted state, closing first. A move that fails
-    /// is tried again at the next event.
+    /// Opens and closes gates so that each has its wanted state, closing first. The dispatcher
+    /// tries a failed opening or closing again at the next event.
     fn set_gates(&mut self) {
         for open in [false, true] {
             for server in 0..self.wanted.len() {

@@ -50,7 +50,8 @@ enum State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Lease {
     state: State,
-    /// The end of the lease, CLOCK_MONOTONIC. The last two bits are 0.
+    /// The end of the lease, CLOCK_MONOTONIC. The last two bits are 0, because the word that stores
+    /// the lease has its state there.
     end_ns: u64,
 }
 

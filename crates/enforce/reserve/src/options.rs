@@ -26,8 +26,8 @@ pub enum Choice {
     SchedExt,
 }
 
-/// A function that gets a time (CLOCK_MONOTONIC, in ns) each time the dispatcher wakes up. See
-/// [`Options::on_wake`].
+/// A function that the dispatcher calls each time it wakes up, with the current time
+/// (CLOCK_MONOTONIC, in ns). See [`Options::on_wake`].
 pub type OnWake = Arc<dyn Fn(u64) + Send + Sync>;
 
 #[allow(missing_docs)] // the names say what they are
@@ -61,7 +61,7 @@ pub struct Options {
     /// safe.
     pub on_dispatcher: fn(),
     /// A function that the dispatcher thread calls each time it wakes, at least four times per
-    /// cycle, with the time (CLOCK_MONOTONIC) in ns. It must be real-time safe. A sched_ext
+    /// cycle, with the current time (CLOCK_MONOTONIC) in ns. It must be real-time safe. A sched_ext
     /// scheduler has no dispatcher and calls nothing.
     pub on_wake: Option<OnWake>,
 }

@@ -79,8 +79,8 @@ impl Reservation {
     /// Starts the servers, without threads. A cycle begins at `origin_ns` (CLOCK_MONOTONIC) and
     /// then every `cycle_ns`. Changes of reservations that were killed are undone first.
     ///
-    /// Forks a guard process. An early call keeps the guard small, because it shares this process's
-    /// memory.
+    /// Forks a guard process. An early call keeps the guard small, because the guard shares the
+    /// memory that this process has at that time.
     ///
     /// # Errors
     ///
@@ -146,11 +146,11 @@ impl Reservation {
     }
 
     /// Assigns a thread to a server. The thread is scheduled round-robin at the server's priority
-    /// (SCHED_OTHER for priority 0) on the server's CPU, and runs only in the server's slots. Its
-    /// state is recorded first.
+    /// (SCHED_OTHER for priority 0) on the server's CPU, and runs only in the server's slots. The
+    /// thread's previous state is recorded first.
     ///
-    /// A thread of this process may be assigned too, except the dispatcher. If a thread is frozen
-    /// while it calls into this reservation, other callers wait.
+    /// The thread may belong to this process, but must not be the dispatcher. If a thread is frozen
+    /// while it calls into this reservation, other callers wait until it runs again.
     ///
     /// # Errors
     ///
@@ -190,8 +190,8 @@ impl Reservation {
     }
 
     /// Pins a thread and schedules it SCHED_FIFO at a priority of 1 to 99, outside of all servers.
-    /// This is for threads of the middleware, which run between slots too. The state of the thread
-    /// is recorded first.
+    /// This is for threads of the middleware, which must also run between slots. The state of the
+    /// thread is recorded first.
     ///
     /// # Errors
     ///
@@ -234,8 +234,8 @@ impl Reservation {
     }
 
     /// Finds threads and processes that gated threads have started, moves them out of the gates,
-    /// and returns their number. They inherit the gate but belong to no server. A closed gate would
-    /// freeze them with all the locks that they hold.
+    /// and returns their number. Such threads and processes inherit the gate although they belong
+    /// to no server. A closed gate would freeze them with all the locks that they hold.
     ///
     /// Each freed thread gets the cgroup, the CPUs and the nice value of the thread that started
     /// it. Call this about once a second, and when a gated thread was seen to start another.
@@ -305,7 +305,7 @@ impl Reservation {
     /// Gives the servers other slots when the current round (one pass through the table of slots)
     /// ends. Threads stay in their servers. A thread whose slot is open before and after the change
     /// is not interrupted. Names, CPUs and priorities must be the same. [`Pulse::swaps`] counts the
-    /// tables in effect.
+    /// tables that came into effect.
     ///
     /// # Errors
     ///
@@ -326,8 +326,8 @@ impl Reservation {
         Ok(())
     }
 
-    /// Reads the counters of the enforcer. The enforcer may write them meanwhile, so that some
-    /// counters can include one event more than others.
+    /// Reads the counters of the enforcer. The enforcer may write them during the call, so that
+    /// some counters can include one event more than others.
     pub fn stats(&self) -> Stats {
         self.enforcer.stats()
     }
@@ -339,13 +339,15 @@ impl Reservation {
         self.enforcer.changes_since(seen)
     }
 
-    /// Returns the progress of the enforcer: its rounds, swapped tables and pauses.
+    /// Returns the progress of the enforcer (the mechanism that limits threads to slots): its
+    /// rounds, swapped tables and pauses.
     pub fn pulse(&self) -> Pulse {
         self.enforcer.pulse()
     }
 
-    /// Returns the moves of gates that happened after the first `seen` ones, and sets `seen` to the
-    /// number of all moves. If there are more than about five hundred, the oldest are left out.
+    /// Returns the moves (openings and closings) of gates that happened after the first `seen`
+    /// ones, and sets `seen` to the number of all moves. If there are more than about five hundred,
+    /// the oldest are left out.
     pub fn moves_since(&self, seen: &mut u64) -> Vec<Move> {
         self.enforcer.moves_since(seen)
     }

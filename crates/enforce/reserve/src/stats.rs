@@ -251,8 +251,8 @@ pub struct GateStats {
     /// Counts the slot ends at which the state of a thread was unknown and none was known to be
     /// working.
     pub unknown: u64,
-    /// Counts the slot ends at which a hard gate froze a thread in the middle of its work. They are
-    /// also counted in `working`.
+    /// Counts the slot ends at which a hard gate froze a thread in the middle of its work. These
+    /// slot ends also count in `working`.
     pub hard: u64,
     /// Counts the freezes that a soft gate undid a moment later, because a thread had woken up
     /// during the freeze.
@@ -265,9 +265,9 @@ pub struct GateStats {
 }
 
 /// The leads: the times by which gates open or close before a slot's start or end. A lead covers
-/// the delays of nine in ten of the last 128 moves. A delay is the time from the dispatcher's
-/// planned wake-up until the gate has moved. A lead is at most 0.1 ms, or the table's lead if that
-/// is longer. A slot ends early by at most a sixteenth of its length.
+/// the delays of nine in ten of the last 128 openings and closings. A delay is the time from the
+/// dispatcher's planned wake-up until the gate is open or closed. A lead is at most 0.1 ms, or the
+/// table's lead if that is longer. A slot ends early by at most a sixteenth of its length.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Lead {
     /// The time, in ns, by which a gate begins to open before its slot begins.
@@ -276,7 +276,7 @@ pub struct Lead {
     pub closing_ns: u64,
 }
 
-/// The counters of an enforcer since its start.
+/// The counters of an enforcer (the mechanism that limits threads to slots), from its start on.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stats {

@@ -139,8 +139,8 @@ impl Table {
 }
 
 /// Returns the intervals [start, end) in which the server's gate is open, as times since the start
-/// of a round. They are disjoint and ascending, and start within the cycle. The list is empty if
-/// the gate is always open.
+/// of a round. The intervals are disjoint and ascending, and start within the cycle. The list is
+/// empty if the gate is always open.
 fn open_intervals(
     cycle_ns: u64,
     lead_ns: u64,
@@ -295,8 +295,9 @@ impl Walk {
         self.base_ns.max(0) as u64
     }
 
-    /// Continues with another table of the same cycle, from the start of the current round. Sets
-    /// `open` for each gate to its state at that time.
+    /// Replaces the table by another one with the same cycle. The next event is the first of the
+    /// new table in the current round. Sets `open` for each gate to its state at the start of this
+    /// round.
     pub fn swap(&mut self, table: &Table, open: &mut [bool]) {
         table.open_before(0, open);
         self.next = 0;

@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{mpsc, Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-/// Makes two servers. The slot of the first is over and does not come back during the test. The
-/// slot of the second is open now.
+/// Makes two servers. The slot of the first server is over and does not come back during the test.
+/// The slot of the second server is open now.
 fn shut_and_open(cycle: u64) -> [onbeat_reserve::Server; 2] {
     [
         server("shut", 20, &[(0, MS)]),
@@ -71,7 +71,7 @@ fn threads_run_only_while_their_gate_is_open() {
 }
 
 /// In a plan with bands, most slots belong to servers without threads. The test checks that the
-/// dispatcher does not move their gates.
+/// dispatcher does not open or close their gates.
 #[test]
 fn a_gate_without_threads_is_never_opened_or_closed() {
     let _alone = one_test_at_a_time();
@@ -458,7 +458,8 @@ fn threads_started_by_a_gated_thread_are_put_back() {
     }
 }
 
-/// Middleware threads start other threads when a peer joins. No gate lists these other threads.
+/// Middleware threads start other threads when a peer joins. The reservation restores these other
+/// threads, although no gate lists them.
 #[test]
 fn threads_started_by_a_placed_thread_are_put_back() {
     let _alone = one_test_at_a_time();

@@ -449,8 +449,8 @@ fn threads_run_on_while_the_dispatcher_starves() {
     }
 }
 
-/// A container runtime can pause or kill all processes of a cgroup. Another program can kill a
-/// command by its name.
+/// The guard must survive both: a container runtime that pauses or kills all processes of the
+/// owner's cgroup, and a program that kills commands by name.
 #[test]
 fn pausing_the_owners_cgroup_does_not_pause_the_guard() {
     let _alone = one_test_at_a_time();

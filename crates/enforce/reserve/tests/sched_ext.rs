@@ -198,7 +198,8 @@ fn slots_continue_while_the_owner_is_stopped() {
 }
 
 /// With sched_ext, normal threads run before the server's thread even in its slot. With a freezer,
-/// the server's thread has a real-time priority. The test compares their shares.
+/// the server's thread has a real-time priority. The test compares the share of the two threads'
+/// CPU time that the server's thread gets.
 #[test]
 fn a_normal_thread_runs_before_a_server_thread() {
     let _alone = one_test_at_a_time();

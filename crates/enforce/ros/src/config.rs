@@ -31,8 +31,8 @@ pub struct Config {
     /// A table of slots that never changes. The shaper uses it instead of the shared page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<Table>,
-    /// The inherited descriptor of the pipe for reports (see [`crate::report`]). The owner counts
-    /// as dead when no process has the reading end of the pipe open.
+    /// The inherited descriptor of the pipe for reports (see [`crate::report`]). The owner, which
+    /// reads the reports, counts as dead when no process has the reading end of the pipe open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report_fd: Option<i32>,
     /// The inherited descriptor of the table of lineage (see [`crate::lineage`]). Without it an
@@ -44,8 +44,8 @@ pub struct Config {
     /// meaningless within a container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub application_fd: Option<i32>,
-    /// The longest time without a heartbeat of the owner, in ns. After this time the owner counts
-    /// as dead. `None` if the owner has no heartbeat.
+    /// The longest time without a heartbeat of the owner (the session that started the shaper), in
+    /// ns. After this time the owner counts as dead. `None` if the owner has no heartbeat.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silence_ns: Option<u64>,
 }

@@ -49,7 +49,8 @@ pub enum EnvironmentError {
 /// librcl and the folders of libraries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Environment {
-    /// The complete environment for the shaper. LD_LIBRARY_PATH contains all folders that it needs.
+    /// The complete environment for the shaper. LD_LIBRARY_PATH contains all folders that the
+    /// shaper needs.
     pub variables: Vec<(OsString, OsString)>,
     /// The path from which the application has loaded librcl.
     pub rcl: PathBuf,

@@ -19,11 +19,11 @@ use std::path::Path;
 /// The bytes of the library that holds messages back inside the application. Processes load it
 /// through `LD_PRELOAD`.
 pub const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libonbeat_hold.so"));
-/// The environment variable that names the directory with the library's files.
+/// The environment variable that names the directory with the files of the library [`LIBRARY`].
 pub const DIRECTORY: &str = "ONBEAT_HOLD";
 /// The name of the named pipe on which processes write a [`crate::report::Record`] per item.
 pub const REPORTS: &str = "reports";
-/// The name of the thread that the library starts.
+/// The name of the thread that the library [`LIBRARY`] starts.
 pub const THREAD: &str = "onbeat-hold";
 
 const PAGE: &str = "page";
@@ -33,8 +33,8 @@ const LINEAGE: &str = "lineage";
 /// processes get no table, and infer the cycles of items from their arrivals.
 const MAX_WAITING: usize = 64;
 
-/// An output that the library holds back, or an input that it throttles. It is identified by the
-/// full name of its topic and the full name of its node.
+/// An output that the library [`LIBRARY`] holds back, or an input that it throttles. It is
+/// identified by the full name of its topic and the full name of its node.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {

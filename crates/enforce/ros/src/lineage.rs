@@ -21,8 +21,8 @@ pub mod layout {
     pub const SHIFT: u64 = 51;
     /// The factor with which the hash multiplies an item's source time stamp: see [`SHIFT`].
     pub const FACTOR: u64 = 5_700_357_409_661_599_243;
-    /// The constant of an entry's check word. The check word is the exclusive-or of source time
-    /// stamp, start and this constant.
+    /// The constant of an entry's check word. The check word is the exclusive-or of the item's
+    /// source time stamp, the start of its execution and this constant.
     pub const CHECK: u64 = 7_957_702_637_012_541_039;
     /// The number of 64-bit words of a place in the table. The words are: the item's source time
     /// stamp, the start of its execution (CLOCK_MONOTONIC in ns; 0 if unknown), the check word, and

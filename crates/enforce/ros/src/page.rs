@@ -25,36 +25,38 @@ pub mod layout {
     use super::{MAX_OUTPUTS, MAX_SLOTS};
     /// The value of the page's first word: the text `onbeat` and the version of this layout.
     pub const MAGIC: u64 = u64::from_le_bytes(*b"onbeat\0\x04");
-    /// The index of the word with [`MAGIC`], by which a reader recognises the page and its version.
+    /// The index of the shared page's word with [`MAGIC`], by which a reader recognises the page
+    /// and its version.
     pub const WORD_MAGIC: usize = 0;
-    /// The index of the word with the generation of the table. The generation is odd while the
-    /// owner writes the table.
+    /// The index of the shared page's word with the generation of the table. The generation is odd
+    /// while the owner writes the table.
     pub const WORD_GENERATION: usize = 1;
-    /// The index of the word with the state of shaping. 0: shape. 1: pass every item on at once. 2:
-    /// shape, and carry late items over whatever the policy is, because shaping has just begun.
+    /// The index of the shared page's word with the state of shaping. 0: shape. 1: pass every item
+    /// on at once. 2: shape, and carry late items over whatever the policy is, because shaping has
+    /// just begun.
     pub const WORD_STATE: usize = 2;
-    /// The index of the word with the owner's last heartbeat (CLOCK_MONOTONIC in ns). The word is 0
-    /// if the owner has no heartbeat.
+    /// The index of the shared page's word with the owner's last heartbeat (CLOCK_MONOTONIC in ns).
+    /// The word is 0 if the owner has no heartbeat.
     pub const WORD_HEARTBEAT: usize = 3;
-    /// The index of the word with the length of a cycle, in ns.
+    /// The index of the shared page's word with the length of a cycle, in ns.
     pub const WORD_CYCLE: usize = 4;
-    /// The index of the word with the origin: a release of the chain's first callback
+    /// The index of the shared page's word with the origin: a release of the chain's first callback
     /// (CLOCK_MONOTONIC in ns).
     pub const WORD_ORIGIN: usize = 5;
-    /// The index of the word with the time of the last change of slots (CLOCK_MONOTONIC in ns).
-    /// Executions released from then on use the new slots; earlier ones use the slots before the
-    /// change.
+    /// The index of the shared page's word with the time of the last change of slots
+    /// (CLOCK_MONOTONIC in ns). Executions released from then on use the new slots; earlier ones
+    /// use the slots before the change.
     pub const WORD_FROM: usize = 6;
-    /// The index of the word with the time from which [`WORD_ORIGIN`] applies (CLOCK_MONOTONIC in
-    /// ns). Until then, [`WORD_ORIGIN_BEFORE`] applies. If the word is 0, [`WORD_ORIGIN`] always
-    /// applies.
+    /// The index of the shared page's word with the time from which [`WORD_ORIGIN`] applies
+    /// (CLOCK_MONOTONIC in ns). Until then, [`WORD_ORIGIN_BEFORE`] applies. If the word is 0,
+    /// [`WORD_ORIGIN`] always applies.
     pub const WORD_ORIGIN_FROM: usize = 7;
-    /// The index of the word with the origin that applies before [`WORD_ORIGIN_FROM`]
+    /// The index of the shared page's word with the origin that applies before [`WORD_ORIGIN_FROM`]
     /// (CLOCK_MONOTONIC in ns).
     pub const WORD_ORIGIN_BEFORE: usize = 8;
-    /// The index of the first word of the first output. The words of an output are: its best case,
-    /// its slots, its slots before the last change, and its best case before that change. Slots are
-    /// stored as their number, then start and end of each slot.
+    /// The index of the first output's first word in the shared page. The words of an output are:
+    /// its best case, its slots, its slots before the last change, and its best case before that
+    /// change. Slots are stored as their number, then start and end of each slot.
     pub const WORD_OUTPUTS: usize = 9;
     /// The number of words for the slots of one output: their number, then start and end of each.
     pub const SLOTS_WORDS: usize = 1 + 2 * MAX_SLOTS;
@@ -234,9 +236,10 @@ impl PageWriter {
         store(WORD_GENERATION, (generation | 1).wrapping_add(1));
     }
 
-    /// Moves the origin from `from_ns` on. Until then, the origin that applies at `now_ns` stays. A
-    /// waiting output keeps its slot if `from_ns` lies between the last slot of a cycle and the
-    /// next release. The shaper reads the change within [`crate::shaper::POLL_NS`]. Real-time safe.
+    /// Moves the origin to `origin_ns` from the time `from_ns` on. Until then, the origin that
+    /// applies at `now_ns` stays in force. A waiting output keeps its slot if `from_ns` lies
+    /// between the last slot of a cycle and the next release. The shaper reads the change within
+    /// [`crate::shaper::POLL_NS`]. Real-time safe.
     pub fn move_origin(&self, origin_ns: i64, from_ns: u64, now_ns: u64) {
         let is_moving = now_ns < self.map.load(WORD_ORIGIN_FROM);
         let counts = [WORD_ORIGIN, WORD_ORIGIN_BEFORE][usize::from(is_moving)];
@@ -358,8 +361,8 @@ impl PageReader {
         (slots, count)
     }
 
-    /// Reports whether items pass at once, without a slot. They do if the owner requested it, or if
-    /// its last heartbeat is older than `silence_ns`.
+    /// Reports whether items pass at once, without a slot. Items pass at once if the owner
+    /// requested it, or if the owner's last heartbeat is older than `silence_ns`.
     pub fn passes(&self, now_ns: u64, silence_ns: Option<u64>) -> bool {
         let last = self.0.load(WORD_HEARTBEAT);
         let silent = last != 0 && silence_ns.is_some_and(|s| now_ns.saturating_sub(last) > s);

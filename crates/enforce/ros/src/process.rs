@@ -63,8 +63,8 @@ pub fn lock_memory() {
     unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT) };
 }
 
-/// Makes the timers of the calling thread fire exactly when they are due, also without a real-time
-/// policy.
+/// Makes the timers of the calling thread fire exactly when they are due, even if the thread has no
+/// real-time policy.
 pub fn no_slack() {
     // SAFETY: the call takes no pointers.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) };

@@ -154,8 +154,9 @@ mod tests {
         SlotSchedule::new(100 * MS, 0, 20 * MS, &[SLOT]).unwrap()
     }
 
-    /// Returns the number, the begin of the slot (ms) and the lateness of each item that leaves.
-    /// Each of `items` has a number, an arrival (ms), and the start of its execution (ms) if known.
+    /// Returns for each item that leaves: its number, the start of its slot (ms), and whether it
+    /// was late. Each of `items` has a number, an arrival (ms), and the start of its execution (ms)
+    /// if known.
     fn left(items: &[(u32, i64, Option<u64>)]) -> Vec<(u32, i64, bool)> {
         let (schedule, mut queue) = (schedule(), Queue::new(8));
         let (mut left, mut now_ns) = (Vec::new(), 0);

@@ -73,8 +73,8 @@ pub fn remap_args(node: &str, topic: &str, held: &str) -> Result<Vec<String>, Re
     ])
 }
 
-/// Returns `command` with remapping rules for `moves`. They come before the rules of the command,
-/// so that they take precedence.
+/// Returns `command` with remapping rules for `moves`. The rules for `moves` come before the
+/// command's own rules, so that they take precedence.
 pub fn remap_command(command: &[String], moves: &[Move]) -> Result<Vec<String>, RemapError> {
     let program = command.first().ok_or(RemapError::Empty)?;
     if program.rsplit('/').next() == Some("ros2") && command.get(1).is_some_and(|w| w == "launch") {
@@ -107,8 +107,8 @@ pub fn remap_command(command: &[String], moves: &[Move]) -> Result<Vec<String>, 
     Ok(out)
 }
 
-/// Makes a name from a node's code or from a rule absolute. A relative name gets the node's
-/// namespace; `~` stands for the node.
+/// Returns the absolute form of a name from a node's code or from a rule. A relative name gets the
+/// namespace of `full_node`; `~` stands for this node.
 fn absolute(name: &str, full_node: &str) -> String {
     let namespace = full_node.rsplit_once('/').map_or("", |(space, _)| space);
     match name.strip_prefix('~') {

@@ -40,18 +40,19 @@ pub struct Record {
     pub sequence: u64,
     /// The source time stamp of the publication on the held topic (CLOCK_REALTIME).
     pub source_ns: i64,
-    /// The time at which the shaper's receiver had taken the item.
+    /// The time at which the shaper's receiver had taken the item (CLOCK_MONOTONIC).
     pub arrival_ns: i64,
-    /// The time at which the publish call began, or 0 if the item was not published.
+    /// The time at which the publish call began (CLOCK_MONOTONIC), or 0 if the item was not
+    /// published.
     pub start_ns: i64,
-    /// The time at which the publish call returned.
+    /// The time at which the publish call returned (CLOCK_MONOTONIC).
     pub end_ns: i64,
     /// The start of the slot in which the item left, in ns (CLOCK_MONOTONIC).
     pub slot_start_ns: i64,
     /// The number of the chain's execution to which the item belongs.
     pub cycle: i64,
-    /// The start of the execution to which the item belongs, as its lineage gives it, or 0 if the
-    /// start is unknown.
+    /// The start of the item's execution (CLOCK_MONOTONIC), as the item's lineage gives it, or 0 if
+    /// the start is unknown.
     pub born_ns: i64,
     /// The index of the item's output in [`crate::config::Config::outputs`].
     pub output: u16,

@@ -74,8 +74,8 @@ pub struct Due {
     pub cycle: i64,
     /// The slot in which the item leaves: the one that is open now, or the next one.
     pub opening: Opening,
-    /// Whether the item missed the slots of its own execution (overshoot). It then leaves in a slot
-    /// of a later execution, or after the last slot of its own execution.
+    /// Whether the item missed the slots of its own execution (overshoot). Such an item leaves in a
+    /// slot of a later execution, or after the last slot of its own execution.
     pub late: bool,
     /// Whether the sender did not run during the slot of an item that arrived in time. The item
     /// then leaves at once.
@@ -83,10 +83,11 @@ pub struct Due {
 }
 
 impl SlotSchedule {
-    /// Creates a schedule. `earliest_ns` is the chain's best case. An item that arrives less than
-    /// this time after a release belongs to the previous execution, because the first slot may
-    /// start after the best case (Definition 4.3.4). If `earliest_ns` is 0, each item belongs to
-    /// the execution that was released last.
+    /// Creates a schedule. `earliest_ns` is the chain's best case: no execution publishes earlier
+    /// after its release. An item that arrives less than this time after a release therefore
+    /// belongs to the previous execution. The first slot cannot show this, because it may start
+    /// after the best case (Definition 4.3.4). If `earliest_ns` is 0, each item belongs to the
+    /// execution that was released last.
     ///
     /// # Errors
     ///
@@ -243,8 +244,8 @@ impl SlotSchedule {
     }
 
     /// Returns the last slot of the execution, if the item arrived before the end of this slot and
-    /// the slot is nearer than `next`: the sender then overslept it. The item leaves at once, which
-    /// is better than a cycle later and delays no other item.
+    /// the slot is nearer than `next`: the sender then overslept it. The item leaves at once: that
+    /// is better than one cycle later, and it delays no other item.
     fn overslept(
         &self,
         cycle: i64,

@@ -11,8 +11,8 @@
 /// The number of consecutive items, one per cycle, after which an output counts as publishing once
 /// per cycle.
 const STEADY_AFTER: u32 = 8;
-/// The greatest number of consecutive items that count as late. If more follow, an item was lost
-/// and none is late.
+/// The greatest number of consecutive items that count as late. If more items in a row seem late,
+/// an item was lost instead.
 const MAX_LATE: u32 = 3;
 /// The divisor of the running averages: a new item has the weight 1/`WEIGHT`.
 const WEIGHT: i64 = 8;
@@ -44,8 +44,8 @@ impl Sequence {
         cycle
     }
 
-    /// Updates the usual time from release to arrival with an item whose execution is known. The
-    /// item arrived `after_ns` after its release. Real-time safe.
+    /// Updates the usual time from release to arrival with an item of the known execution `cycle`.
+    /// The item arrived `after_ns` after the release of this execution. Real-time safe.
     pub fn note_known(&mut self, cycle: i64, after_ns: i64) {
         // A late item, or a second one of a cycle, does not show when the next is due.
         if self.last.is_some_and(|last| cycle <= last) {

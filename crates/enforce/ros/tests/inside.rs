@@ -146,7 +146,7 @@ impl Owner {
     }
 
     /// Returns the numbers of the messages of a topic that a process or its children sent, in
-    /// order, and how each was sent.
+    /// order, and for each a letter that shows how it was sent.
     fn sent(&self, topic: &str, is_of: impl Fn(u32) -> bool) -> Vec<(u64, char)> {
         let log = self.log();
         let line = |line: &str| {
@@ -547,8 +547,8 @@ fn no_fault_loses_doubles_or_reorders_a_message() {
     }
 }
 
-/// Returns a strategy for the steps from one item to the next: the number of cycles, the time, and
-/// the age of the item's execution, which is negative if it is unknown.
+/// Returns a strategy for the steps from one item to the next. A step has the number of cycles, a
+/// time to add, and the age of the item's execution at the arrival (negative if it is unknown).
 fn steps() -> impl Strategy<Value = Vec<(i64, i64, i64)>> {
     let any = (0i64..3, -20i64..40, -60i64..100);
     let overrun = (1i64..3, prop::collection::vec(-1i64..1, 1..8)).prop_map(|(first, offs)| {

@@ -54,7 +54,7 @@ pub(crate) struct Following {
     adapt: Adapt,
     plans: PlanHistory,
     adapted: Adapted,
-    /// The delays in ns from the begin of a slot to the departure of an output that waited for this
+    /// The delays in ns from the start of a slot to the departure of an output that waited for this
     /// slot.
     behind: Dist,
 }

@@ -127,7 +127,7 @@ fn write_overlay(text: &str) -> Result<(TempDir, PathBuf), LaunchError> {
 
 /// Finds the launch file in `ros2 launch [OPTION...] FILE` or `ros2 launch [OPTION...] PACKAGE
 /// FILE`. Returns the index of the first word that names it, the number of these words, and its
-/// path.
+/// path. Packages are searched in `prefixes`, the directories of AMENT_PREFIX_PATH.
 fn launch_file(command: &[String], prefixes: &[PathBuf]) -> Option<(usize, usize, PathBuf)> {
     let at = 2 + command.get(2..)?.iter().position(|w| !w.starts_with('-'))?;
     let first = Path::new(&command[at]);

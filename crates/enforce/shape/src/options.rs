@@ -23,7 +23,8 @@ pub struct ApplicationOptions {
     pub pids: Vec<u32>,
     pub limits: Limits,
     /// The users whose processes can be the application, besides root and the calling user. `None`
-    /// allows every user, for processes that the user named or that onbeat starts.
+    /// allows every user. It is meant for processes that the calling user named or that onbeat
+    /// starts.
     pub users: Option<Vec<u32>>,
     /// The longest time for which onbeat waits until the plan's callbacks run.
     pub find_within: Duration,
@@ -38,7 +39,8 @@ pub enum HoldAt {
     Outside,
     /// The application's own processes, which load a library.
     Inside,
-    /// Inside if the plan and the start of the application allow it, otherwise outside.
+    /// In the application's own processes if the plan and the way of starting the application allow
+    /// this, otherwise in a process beside the application.
     Auto,
 }
 
@@ -78,14 +80,14 @@ pub struct ShapeOptions {
     /// Whether onbeat publishes the session's status as ROS 2 diagnostics in the application's
     /// domain.
     pub diagnostics: bool,
-    /// A flag that SIGHUP sets. SIGHUP then does not end the session. If `None`, SIGHUP ends the
-    /// session, as when a terminal is closed.
+    /// A flag that SIGHUP sets instead of ending the session. If `None`, SIGHUP ends the session,
+    /// as when a terminal is closed.
     pub hangup: Option<Arc<AtomicBool>>,
 }
 
 impl ShapeOptions {
-    /// Returns an error if this machine does not have the enforcer that the options ask for.
-    /// Nothing is started before.
+    /// Returns an error if this machine does not have the enforcer that the options ask for. onbeat
+    /// calls this before it starts anything.
     ///
     /// # Errors
     ///

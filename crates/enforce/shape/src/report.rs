@@ -30,7 +30,7 @@ pub struct Live {
     pub dropped: u64,
     /// The number of cycles without an output, of the chain that has the most of them.
     pub without: u64,
-    /// The 99th percentile of how late the dispatcher woke up, in ns.
+    /// The 99th percentile of the dispatcher's lateness at its wake-ups, in ns.
     pub dispatcher_p99_ns: u64,
     /// The events since the last report, one sentence each.
     pub notes: Vec<String>,
@@ -114,8 +114,8 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Returns true if all plans of the session kept their promises. Earlier plans under which
-    /// nothing ran do not count.
+    /// Returns true if all plans of the session kept their promises. Earlier plans under which no
+    /// execution ran do not count.
     pub fn is_kept(&self) -> bool {
         let mut before = self.earlier.iter().filter(|e| e.executions > 0);
         self.verdict.is_kept() && before.all(|e| e.verdict.is_kept())

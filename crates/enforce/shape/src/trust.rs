@@ -13,8 +13,8 @@ const KNOWN_MAX: usize = 1 << 16;
 const NAMED_MAX: usize = 8;
 
 pub(crate) struct Trust {
-    /// The users whose processes can be the application. `None` trusts every user, because the user
-    /// chose the processes.
+    /// The users whose processes can be the application. `None` trusts every user, because the
+    /// caller of onbeat has named the processes.
     users: Option<BTreeSet<u32>>,
     user_of: fn(u32) -> Option<u32>,
     known: FxHashMap<u32, bool>,
@@ -53,8 +53,8 @@ impl Trust {
         Cow::Owned(kept.map(|(event, _)| event.clone()).collect())
     }
 
-    /// Returns true if the process can still be the application. Must be called before onbeat
-    /// changes the process.
+    /// Returns true if the process still belongs to a user whose processes can be the application.
+    /// Must be called before onbeat changes the process.
     pub(crate) fn still_holds(&self, pid: u32) -> bool {
         let holds = |users: &BTreeSet<u32>| (self.user_of)(pid).is_some_and(|u| users.contains(&u));
         self.users.as_ref().is_none_or(holds)

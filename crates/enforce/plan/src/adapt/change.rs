@@ -14,8 +14,8 @@ pub struct Change {
 }
 
 impl Change {
-    /// Reports whether any slot has moved. It is false for an attempt that the plan had no room
-    /// for.
+    /// Reports whether any slot has moved. Returns false for an attempt for which the plan had no
+    /// room.
     pub fn is_move(&self) -> bool {
         self.slots != self.before
     }

@@ -24,8 +24,8 @@ pub enum AdaptError {
 pub(super) struct Room {
     pub(super) server: usize,
     pub(super) slot_ns: u64,
-    /// The earliest start of the first slot, in ns. An output that leaves before it would count as
-    /// a late output of the previous cycle.
+    /// The earliest start of the first slot, in ns. An output that leaves before this time would
+    /// count as a late output of the previous cycle.
     pub(super) first_start_ns: u64,
     pub(super) last_start_ns: u64,
     pub(super) liveliness_ns: Option<u64>,
@@ -110,7 +110,7 @@ fn output_server_index(plan: &Plan) -> Result<usize, AdaptError> {
 }
 
 /// Returns the time in ns from the start of a cycle until the slots of the chains' callbacks end.
-/// If it differs between servers, the earliest end counts.
+/// If the ends differ between servers, the earliest one counts.
 fn chain_end(plan: &Plan) -> u64 {
     let of_chain = |id: &String| plan.chains.iter().any(|c| c.callbacks.contains(id));
     let runs = |server: &&Server| server.callbacks.iter().any(of_chain);

@@ -36,7 +36,7 @@ fn plan(bands: u64, last_ms: u64, chain_ms: u64) -> Plan {
 #[derive(Debug, Clone, Copy)]
 enum Law {
     Uniform,
-    /// The average of four random numbers, so that most values lie in the middle.
+    /// The average of four random numbers, so that most times lie in the middle of the range.
     Middle,
     Modes,
     Short,
@@ -121,7 +121,8 @@ fn check_slots(
     Ok(())
 }
 
-/// Uses a fixed seed: among enough random loads, one exceeds any limit that a test can set.
+/// Makes the tests use a fixed seed. With random seeds, a load would at some time exceed any limit
+/// that a test can set.
 fn fixed_seed() -> ProptestConfig {
     ProptestConfig {
         cases: 10,

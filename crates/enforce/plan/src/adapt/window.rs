@@ -73,8 +73,8 @@ impl Window {
     }
 
     /// Returns the difference between the longest and the shortest time of the recent executions.
-    /// If only few executions are recent, the result is at least this difference under the previous
-    /// load.
+    /// If fewer than half of `recent_capacity` executions are recent, the result is at least the
+    /// difference under the previous load.
     pub(super) fn range(&self) -> u64 {
         let recent = self.recent();
         let range = recent.worst_ns() - recent.best_ns();
@@ -84,8 +84,8 @@ impl Window {
         }
     }
 
-    /// Returns the profile of all executions. Every `each` consecutive executions form one cluster,
-    /// because consecutive executions depend on one another.
+    /// Returns the profile of all stored executions. Every `each` consecutive executions form one
+    /// cluster, because consecutive executions depend on one another.
     pub(super) fn profile(&self, each: usize) -> Profile {
         let values: Vec<u64> = self.values.iter().copied().collect();
         let dists: Vec<Dist> = values

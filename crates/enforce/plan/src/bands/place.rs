@@ -4,9 +4,9 @@
 
 use super::{Frame, Samples};
 
-/// Chooses `count` slot ends from `places` so that the average latency of the samples is the
-/// smallest. Returns `None` if no choice meets the constraints. The last entry of `places` is the
-/// end of the last slot.
+/// Chooses `count` of the times `places` as slot ends, so that the average latency of the samples
+/// is the smallest. Returns `None` if no choice meets the constraints. The last of these times is
+/// the end of the last slot.
 pub(super) fn place(
     samples: &Samples,
     count: usize,
@@ -83,8 +83,8 @@ struct Layer<'a, C> {
     places: &'a [u64],
     until: &'a [u64],
     before: &'a [C],
-    /// The places at which the next slot can end. Each entry has the index of the place, and the
-    /// index range of the places at which the slot before it can end.
+    /// The times at which the next slot can end. Each entry has the index of this time, and the
+    /// index range of the times at which the slot before it can end.
     rows: Vec<(u32, u32, u32)>,
     costs: Vec<C>,
     choice: Vec<u32>,
@@ -128,8 +128,8 @@ impl<'a, C: Cost> Layer<'a, C> {
         (self.costs, self.choice)
     }
 
-    /// Computes the best slot before each of the entries `from..to` of `rows`. The places of these
-    /// best slots have indices in `low..high`.
+    /// Computes the best slot before each of the entries `from..to` of `rows`. The ends of these
+    /// best slots are times with indices in `low..high`.
     fn between(&mut self, from: usize, to: usize, low: usize, high: usize) {
         if from >= to {
             return;

@@ -95,8 +95,9 @@ impl<'m> Maker<'_, 'm> {
         }
     }
 
-    /// Returns the time in a cycle before which no execution publishes this output. It is half of
-    /// the shortest measured time, which leaves a margin.
+    /// Returns the time in a cycle before which no execution publishes this output. From the
+    /// chain's start, it is half of the shortest measured time until the output. The other half is
+    /// a margin for faster executions.
     fn earliest_ns(&self, publication: &Publication<'_>) -> u64 {
         let is_last = |c: &&Chain| {
             c.callbacks
@@ -160,10 +161,10 @@ impl<'m> Maker<'_, 'm> {
         }
     }
 
-    /// Returns servers for the chain's feeders (thesis, section 4.5.1: the other lidar's filter).
-    /// Feeders may run at any time, at a priority below the chain's. They run on the middleware's
-    /// CPU, unless the request names another one. Feeders on the chain's executors join the servers
-    /// of these executors instead.
+    /// Returns servers for the chain's feeders (in section 4.5.1 of the thesis: the filter of the
+    /// second lidar). Feeders may run at any time, at a priority below the chain's. They run on the
+    /// middleware's CPU, unless the request names another one. Feeders on the chain's executors
+    /// join the servers of these executors instead.
     fn feed(&self, servers: &mut [Server], middleware_cpu: u16) -> Vec<Server> {
         let mut of_cpu: BTreeMap<u16, Vec<String>> = BTreeMap::new();
         for callback in self.scope.feeders() {

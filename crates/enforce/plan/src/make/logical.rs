@@ -53,8 +53,9 @@ impl<'m> Maker<'_, 'm> {
         Ok(self.let_layout(held, length, &vec![1; self.scope.chains.len()]))
     }
 
-    /// Plans one output slot at the start of the cycle, and lets the chains run in the whole cycle.
-    /// Each chain's output leaves `cycles` cycles after its input.
+    /// Plans one output slot of `length` ns at the start of the cycle for the outputs `held`, and
+    /// lets the chains run in the whole cycle. The output of each chain leaves a number of cycles
+    /// after its input: its entry in `cycles`.
     fn let_layout(&self, held: Vec<Publication<'m>>, length: u64, cycles: &[u64]) -> Layout<'m> {
         let (start, end) = (self.input_delay_ns, self.input_delay_ns + length);
         // The chain has the whole cycle, so its first callback starts at its release. The outputs

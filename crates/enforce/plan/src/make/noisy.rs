@@ -106,7 +106,8 @@ fn fewest_that_fit(model: &Model, request: &Request, most: u64) -> Option<u64> {
 
 /// Returns how many of the slowest executions to leave out, from `least` to `most`. More than
 /// `least` are left out if they take at least twice as long as all others. Otherwise the outputs of
-/// a plan with one band would always wait as long as these few executions take.
+/// a plan with one band would always wait as long as the few slowest executions take. `pairs` has
+/// the latencies in ascending order, each with its number of executions.
 fn far_from_the_rest(pairs: &[(u64, u64)], least: u64, most: u64) -> u64 {
     let total: u64 = pairs.iter().map(|p| p.1).sum();
     let few = ((total as f64 * FEW) as u64).min(most);

@@ -13,11 +13,12 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Returns by how many ns executions of the chain can be longer than measured, because of other
 /// callbacks.
 ///
-/// If the strategy promises the chain's slot, the other callbacks run in this slot too. They then
-/// run all executions that became ready since the slot's last end. With other strategies they run
-/// at any time, so callbacks that ran beside the chain may now run before it. With a server per
-/// callback, each slot already has room for the other callbacks. A plan with `fifo` is made even if
-/// no bound exists, because measuring under `fifo` finds the bound.
+/// If the promises depend on one slot of the whole chain, the other callbacks run in this slot too.
+/// In the slot they run all executions that became ready since the slot's last end. With most other
+/// strategies, the other callbacks run at any time, so callbacks that ran beside the chain may now
+/// run before it. With a server per callback, each slot already has room for the other callbacks. A
+/// plan with `fifo` is made even if no bound exists, because measuring under `fifo` finds the
+/// bound.
 pub(super) fn added_ns(scope: &Scope<'_>, strategy: Strategy) -> Result<u64, PlanError> {
     let (worst, cycle) = (scope.latency.max(), scope.cycle_ns);
     match strategy {
@@ -36,8 +37,8 @@ pub(super) fn added_ns(scope: &Scope<'_>, strategy: Strategy) -> Result<u64, Pla
 }
 
 /// Returns the delay from the release of the chain's first callback to its start, in ns. It is 0 if
-/// inputs are throttled, or if the strategy promises slots, because such slots have room for other
-/// callbacks.
+/// inputs are throttled, or if the strategy's promises depend on the chain's slots, because these
+/// slots have room for other callbacks.
 pub(super) fn late_ns(scope: &Scope<'_>, strategy: Strategy) -> u64 {
     match strategy {
         _ if strategy.is_about_slots() || !scope.inputs.is_empty() => 0,
@@ -79,7 +80,8 @@ fn by_load(others: &[Other<'_>]) -> Vec<String> {
 
 impl<'m> Maker<'_, 'm> {
     /// Reports whether threads of the chain run callbacks that must not wait until the chain's
-    /// slot. Feeders in the chain's nodes may wait, because they wait for the chain's data anyway.
+    /// slot. Feeders in the chain's nodes do not count. They may run in the chain's slot, because
+    /// their output is used only together with the chain's data.
     pub(super) fn runs_others(&self) -> bool {
         let feeders = self.scope.feeders();
         let in_node = |c: &Callback| {
@@ -95,8 +97,9 @@ impl<'m> Maker<'_, 'm> {
         room_ns(others, self.scope.cycle_ns)
     }
 
-    /// Adds to each server the other callbacks on its threads, with rules that make them optional.
-    /// Refuses executors that belong to two servers.
+    /// Adds to each server the other callbacks that run on its threads. Returns rules that make
+    /// these callbacks optional, so that shaping does not wait for them. Refuses executors that
+    /// belong to two servers.
     pub(super) fn adopt(&self, servers: &mut [Server]) -> Result<Vec<CallbackRule>, PlanError> {
         let model = self.scope.model;
         let named = |id: &String| model.callbacks.iter().find(|c| c.id == *id);

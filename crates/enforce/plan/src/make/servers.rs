@@ -144,9 +144,9 @@ impl<'m> Maker<'_, 'm> {
     }
 
     /// Returns a slot for every callback, and the callbacks in the order of their starts. A slot
-    /// begins when the slots of all predecessors have ended and its CPU is free. If slots of one
-    /// executor follow one another without a gap, the first slot has room for the other callbacks
-    /// of the executor.
+    /// begins when the slots of all predecessors have ended and the callback's CPU is free. If
+    /// slots of one executor follow one another without a gap, the first slot has room for the
+    /// other callbacks of the executor.
     fn callback_spans(&self) -> Result<(Vec<Span>, Vec<usize>), PlanError> {
         let scope = self.scope;
         let mut spans: Vec<Option<Span>> = vec![None; scope.parts.len()];

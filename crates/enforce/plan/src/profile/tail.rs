@@ -115,7 +115,8 @@ impl Profile {
     }
 
     /// Computes a chi-square statistic for the slowest tenth of all executions. It measures how
-    /// unevenly these executions are spread over the starts.
+    /// unevenly these executions are spread over the starts. `counts` has the number of executions
+    /// for each latency.
     fn spread(&self, counts: &[u64]) -> Spread {
         let n = self.executions();
         let (mut above, mut at) = (0, counts.len());

@@ -11,7 +11,7 @@ type Tail = fn(f64) -> f64;
 const EXPONENTIAL: Tail = |p| -p.ln();
 const BOUNDED: Tail = |p| 2.0 * (1.0 - p.sqrt());
 const UNIFORM: Tail = |p| 1.0 - p;
-/// This generalised Pareto tail has shape 1/4 and therefore four moments.
+/// This generalised Pareto tail has shape 1/4, so that its moments below the fourth are finite.
 const PARETO: Tail = |p| (p.powf(-0.25) - 1.0) / 0.25;
 /// This tail has shape 1/2 and therefore no variance.
 const HEAVY: Tail = |p| (p.powf(-0.5) - 1.0) / 0.5;
@@ -20,8 +20,9 @@ fn latency(more: f64) -> u64 {
     (1e7 + 1e6 * more) as u64
 }
 
-/// Generates a random profile of `starts` starts with `each` executions. In a share `effect` of the
-/// starts, the part of each time above 10 ms is 1.5 times as long.
+/// Generates a random profile of `starts` starts with `each` executions, whose times above 10 ms
+/// follow the distribution `tail`. In a share `effect` of the starts, these parts above 10 ms are
+/// 1.5 times as long.
 fn profile(random: &mut Random, tail: Tail, starts: usize, each: usize, effect: f64) -> Profile {
     let dists: Vec<Dist> = (0..starts)
         .map(|_| {

@@ -61,8 +61,8 @@ impl Gate {
 
 impl Gate {
     /// Freezes or thaws a new cgroup (version 2), as the gate's other cgroups are at present. The
-    /// dispatcher already freezes and thaws the new cgroup together with them. This call makes up
-    /// for the changes before the cgroup was added.
+    /// dispatcher already freezes and thaws the new cgroup together with them. This call applies
+    /// the state that the gate already had when the cgroup was added.
     fn catch_up(&self, file: &File, group: &Path) -> Result<(), GateError> {
         loop {
             let closed = self.closed.load(Ordering::SeqCst);

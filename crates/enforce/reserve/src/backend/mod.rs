@@ -37,7 +37,8 @@ pub enum GateError {
     Guard(io::Error),
 }
 
-/// Records the changes that an enforcer makes, so that they are undone even after a crash.
+/// Records the changes that an enforcer (the mechanism that limits threads to slots) makes, so that
+/// they are undone even after a crash.
 pub trait Witness {
     /// Records a change in the ledger, before it is made.
     ///

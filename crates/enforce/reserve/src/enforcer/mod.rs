@@ -15,7 +15,8 @@ use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// The scheduling class of the threads that an enforcer controls.
+/// The scheduling class of the threads that an enforcer (the mechanism that limits threads to
+/// slots) controls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// The class SCHED_RR at the server's priority, or SCHED_OTHER for priority 0.
@@ -25,7 +26,8 @@ pub enum Class {
     SchedExt,
 }
 
-/// The reason why an enforcer did not admit a thread. The thread runs as before.
+/// The reason why an enforcer (the mechanism that limits threads to slots) did not admit a thread.
+/// The thread runs as before.
 #[derive(Debug, Error)]
 #[allow(missing_docs)] // The messages say the rest.
 pub enum AdmitError {
@@ -35,7 +37,8 @@ pub enum AdmitError {
     Gate(#[from] GateError),
 }
 
-/// The progress of an enforcer. A round is one pass through the table of slots.
+/// The progress of an enforcer (the mechanism that limits threads to slots). A round is one pass
+/// through the table of slots.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pulse {
     /// Counts the rounds that have ended, including rounds that were skipped because the enforcer
@@ -49,9 +52,9 @@ pub struct Pulse {
 
 /// Limits the threads of servers to the slots of a table.
 ///
-/// The caller sets and records a thread's policy, priority and CPU before it admits the thread. The
-/// enforcer records each further change of the machine before making it, in a form that another
-/// process can undo.
+/// The caller sets and records a thread's policy, priority and CPU before it admits the thread.
+/// Before the enforcer changes anything else, it records the change in a form that another process
+/// can undo.
 ///
 /// The owner calls the methods from any of its threads while the enforcer runs.
 pub trait Enforcer: Send + Sync {
@@ -76,8 +79,8 @@ pub trait Enforcer: Send + Sync {
     }
 
     /// Returns the file through which a thread leaves a gate that it inherited from an admitted
-    /// thread. It is used if the thread's own cgroup is unknown. Returns `None` if the thread is
-    /// behind no gate.
+    /// thread. The caller uses this file if the thread's own cgroup is unknown. Returns `None` if
+    /// the thread is behind no gate.
     fn way_out(&self, _tid: u32) -> Option<PathBuf> {
         None
     }
@@ -98,7 +101,7 @@ pub trait Enforcer: Send + Sync {
     /// Continues with another table of slots when the current round (one pass through the table)
     /// ends. The new table must have the same cycle and the same number of servers. A thread whose
     /// slot is open in both tables is not interrupted. If several tables are given within a round,
-    /// the last one is used. [`Pulse::swaps`] counts the tables in effect.
+    /// the last one is used. [`Pulse::swaps`] counts the tables that came into effect.
     fn swap_table(&self, table: Table);
 
     /// Shifts the cycles of the table so that one of them begins at `origin_ns` (CLOCK_MONOTONIC).
@@ -106,8 +109,8 @@ pub trait Enforcer: Send + Sync {
     /// [`Walk::advance`](crate::table::Walk::advance). Real-time safe.
     fn set_origin(&self, origin_ns: u64);
 
-    /// Reads the counters since the start. The enforcer may write them meanwhile, so that some
-    /// counters can include one event more than others.
+    /// Reads the counters, which begin at the start of the enforcer. The enforcer may write them
+    /// during the call, so that some counters can include one event more than others.
     fn stats(&self) -> Stats;
 
     /// Returns the changes of threads' priorities that happened after the first `seen` ones, and
@@ -115,8 +118,8 @@ pub trait Enforcer: Send + Sync {
     fn changes_since(&self, seen: &mut u64) -> Vec<Change>;
 
     /// Returns the openings and closings of gates that happened after the first `seen` ones, and
-    /// sets `seen` to the number of all. The list is empty with sched_ext, where the kernel has no
-    /// gates and limits threads to slots itself.
+    /// sets `seen` to the number of all openings and closings. The list is empty with sched_ext,
+    /// where the kernel has no gates and limits threads to slots itself.
     fn moves_since(&self, _seen: &mut u64) -> Vec<Move> {
         Vec::new()
     }

@@ -21,8 +21,9 @@ pub struct Change {
 }
 
 pub(crate) struct Changes {
-    /// The recorded changes. Each entry has the instant of a change, and the value 2 * index of the
-    /// server + 1 if the priority was raised, or + 0 if it was lowered.
+    /// The recorded priority changes. Each entry has the instant of a change (CLOCK_MONOTONIC, ns),
+    /// and the value 2 * index of the server + 1 if the priority was raised, or + 0 if it was
+    /// lowered.
     entries: Box<[(AtomicU64, AtomicU64)]>,
     count: AtomicU64,
 }
@@ -44,8 +45,8 @@ impl Changes {
         self.count.store(count + 1, Release);
     }
 
-    /// Returns the changes that happened after the first `seen` ones, and sets `seen` to the number
-    /// of all changes. Changes that were overwritten are missing.
+    /// Returns the priority changes that happened after the first `seen` ones, and sets `seen` to
+    /// the number of all changes. Changes that were overwritten are missing.
     pub(crate) fn since(&self, seen: &mut u64) -> Vec<Change> {
         let count = self.count.load(Acquire);
         // Only half of the entries are read, because the dispatcher may write meanwhile.

@@ -72,12 +72,12 @@ enum Phase {
     },
     /// The slot is over, and the state of a thread is unknown. No thread is frozen.
     Loose,
-    /// The threads are frozen. If one was working just afterwards, the gate checks it again at
-    /// `look_ns`.
+    /// The threads are frozen. If a thread still worked just after the freeze, the gate checks it
+    /// again at `look_ns`.
     Frozen {
         look_ns: Option<u64>,
     },
-    /// The slot is over, and the gate has no threads. The kernel's gate was therefore not closed.
+    /// The slot is over, and the gate has no threads. The gate's cgroups were therefore not frozen.
     Empty,
 }
 
@@ -97,8 +97,8 @@ pub(crate) struct Gates<'a> {
 struct State {
     phase: Phase,
     is_dropped: bool,
-    /// Whether at least one cgroup of the gate may be frozen. After a failed move, one cgroup can
-    /// be frozen and another not.
+    /// Whether at least one cgroup of the gate may be frozen. After a failure, one cgroup can be
+    /// frozen and another not.
     may_be_shut: bool,
 }
 
@@ -125,13 +125,14 @@ impl<'a> Gates<'a> {
         }
     }
 
-    /// Reports whether the server's gate never had a thread. Such a gate need not be moved.
+    /// Reports whether the server's gate never had a thread. The dispatcher need not open or close
+    /// such a gate.
     pub(crate) fn is_unused(&self, server: usize) -> bool {
         !self.gates[server].members.had_threads()
     }
 
-    /// Records that a slot has begun or ended while the gate had no thread. The record is for a
-    /// thread that joins later.
+    /// Records that a slot has begun (`open`) or ended while the gate had no thread. A thread that
+    /// joins later is then treated accordingly.
     pub(crate) fn note_unmoved(&mut self, server: usize, open: bool) {
         self.states[server].phase = match open {
             true => Phase::Open,
@@ -338,8 +339,8 @@ impl<'a> Gates<'a> {
         Ok(())
     }
 
-    /// Raises the priority of all threads to the server's, or drops it to a normal one. Tries all
-    /// threads, then returns the last failure.
+    /// With `is_raised`, raises the priority of all the gate's threads to the server's, otherwise
+    /// drops it to a normal one. Tries all threads, then returns the last failure.
     fn set_priorities(&mut self, server: usize, is_raised: bool) -> io::Result<()> {
         let gate = &self.gates[server];
         let scheduling = match (gate.priority, is_raised) {

@@ -12,16 +12,17 @@ const KEPT: usize = 1024;
 pub struct Move {
     /// The instant at which the gate had finished opening or closing, CLOCK_MONOTONIC.
     pub at_ns: u64,
-    /// The delay in ns from the instant at which the dispatcher was to wake up until the gate had
-    /// moved.
+    /// The delay in ns from the dispatcher's planned wake-up until the gate had finished opening or
+    /// closing.
     pub delay_ns: u64,
     pub server: usize,
     pub open: bool,
 }
 
 pub(crate) struct Moves {
-    /// The recorded moves. Each entry has the instant of a move, the delay, and the value 2 * index
-    /// of the server + 1 if the gate opened, or + 0 if it closed.
+    /// The recorded moves (openings and closings of gates). Each entry has the instant of a move,
+    /// the delay in ns, and the value 2 * index of the server + 1 if the gate opened, or + 0 if it
+    /// closed.
     entries: Box<[[AtomicU64; 3]]>,
     count: AtomicU64,
 }
@@ -44,8 +45,8 @@ impl Moves {
         self.count.store(count + 1, Release);
     }
 
-    /// Returns the moves that happened after the first `seen` ones, and sets `seen` to the number
-    /// of all moves. Moves that were overwritten are missing.
+    /// Returns the moves (openings and closings of gates) that happened after the first `seen`
+    /// ones, and sets `seen` to the number of all moves. Moves that were overwritten are missing.
     pub(crate) fn since(&self, seen: &mut u64) -> Vec<Move> {
         let count = self.count.load(Acquire);
         // Only half of the entries are read, because the dispatcher may write meanwhile.

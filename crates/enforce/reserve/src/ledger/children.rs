@@ -77,9 +77,9 @@ pub(crate) fn give_nice(parent: &Thread, tid: u32) {
     }
 }
 
-/// Takes a thread out from behind the gate that it inherited, into its parent's cgroup. If the
-/// parent is unknown, the thread moves through the file `way_out`. It also gets its parent's CPUs
-/// and nice value. Returns false if the thread has ended.
+/// Moves a thread from the gate that it inherited into its parent's cgroup. If the parent is
+/// unknown, the thread moves through the file `way_out`. The freed thread also gets its parent's
+/// CPUs and nice value. Returns false if the thread has ended.
 ///
 /// # Errors
 ///

@@ -41,8 +41,8 @@ pub enum Entry {
     Snapshot(Snapshot),
 }
 
-/// The first or last line of a snapshot, which repeats the entries that are still needed. A reader
-/// of the ledger ignores everything before a complete snapshot.
+/// The first or last line of a snapshot. A snapshot repeats the entries of the ledger that are
+/// still needed. A reader of the ledger ignores everything before a complete snapshot.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -143,8 +143,8 @@ impl Thread {
         identity(self.tid).is_some_and(|i| i.start == self.start)
     }
 
-    /// Gives `tid` the CPUs and policy that this thread had before the change. If one of them
-    /// fails, still tries the other. The CPUs come first, because SCHED_DEADLINE accepts only
+    /// Gives `tid` the CPUs and policy that the recorded thread had before the change. If one of
+    /// them fails, still tries the other. The CPUs come first, because SCHED_DEADLINE accepts only
     /// threads that may use all CPUs.
     pub(super) fn schedule_back(&self, tid: u32) -> io::Result<()> {
         let pinned = self.pin_back(tid);
@@ -152,8 +152,8 @@ impl Thread {
         pinned.and(scheduled)
     }
 
-    /// Gives `tid` the CPUs that this thread had before the change. If none of them is online any
-    /// more, `tid` gets all online CPUs.
+    /// Gives `tid` the CPUs that the recorded thread had before the change. If none of them is
+    /// online any more, `tid` gets all online CPUs.
     pub(super) fn pin_back(&self, tid: u32) -> io::Result<()> {
         match sys::set_affinity(tid, &self.cpus) {
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {

@@ -68,7 +68,7 @@ pub enum GroupStanding {
     Refused,
 }
 
-/// A ledger that was found in the directory.
+/// A ledger that was found in the directory of ledgers.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundLedger {
@@ -79,7 +79,7 @@ pub struct FoundLedger {
     pub groups: Vec<(PathBuf, GroupStanding)>,
     /// The number of lines of the ledger that cannot be read.
     pub torn: usize,
-    /// The changes that were undone. `None` if nothing was tried.
+    /// The changes that recovery has undone. `None` if recovery did not try to undo any.
     pub restored: Option<Restored>,
 }
 
@@ -112,7 +112,7 @@ impl FoundLedger {
 
 /// Lists all ledgers of a directory, and undoes the changes of ledgers whose owner and guard are
 /// dead. If only the owner is dead, the call waits for the guard ([`Recovery::wait_for_guard`]).
-/// The call may be repeated, also after an interruption. A directory that does not exist gives an
+/// The call may be repeated, even after an interruption. A directory that does not exist gives an
 /// empty list.
 ///
 /// # Errors

@@ -50,8 +50,8 @@ pub(crate) fn lock(file: &File, wait: bool) -> io::Result<bool> {
     }
 }
 
-/// Gives the space of a file's first bytes back to the file system. They then read as zeros, and
-/// the length of the file stays the same.
+/// Gives the space of a file's first bytes back to the file system. These bytes then read as zeros,
+/// and the length of the file stays the same.
 pub(crate) fn punch(file: &File, bytes: u64) -> io::Result<()> {
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     let length = libc::off_t::try_from(bytes).map_err(io::Error::other)?;

@@ -9,7 +9,7 @@ use rustix::process::{pidfd_open, Pid, PidfdFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// The application's process beside which a companion runs.
+/// The application's process beside which a companion (a process of onbeat) runs.
 #[derive(Debug)]
 pub struct Beside {
     /// The id of the application's process in onbeat's PID namespace.

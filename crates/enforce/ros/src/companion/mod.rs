@@ -47,7 +47,8 @@ pub enum CompanionError {
 const KILLED_WITHIN: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(5);
 
-/// A running companion without real-time priorities. Dropping it kills the process.
+/// A running companion: a process of onbeat beside a process of the application, without real-time
+/// priorities. Dropping this value kills the process.
 #[derive(Debug)]
 pub struct Companion {
     process: Process,

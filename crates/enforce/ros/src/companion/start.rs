@@ -37,7 +37,7 @@ pub fn own_environment(beside: &Beside) -> Result<Environment, CompanionError> {
     Ok(found)
 }
 
-/// The subcommand of onbeat that a companion executes.
+/// The subcommand of onbeat that a companion (a process of onbeat beside the application) executes.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Word {

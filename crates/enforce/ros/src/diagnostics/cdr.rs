@@ -123,8 +123,8 @@ mod tests {
         }
     }
 
-    /// Checks against the output of `serialize_message` in rclpy of ROS 2 Kilted (Fast DDS) for the
-    /// same message.
+    /// Compares with the bytes that `serialize_message` in rclpy of ROS 2 Kilted (Fast DDS) returns
+    /// for the same message.
     #[test]
     fn serialised_diagnostics_equal_the_bytes_of_rclpy() {
         let statuses = [

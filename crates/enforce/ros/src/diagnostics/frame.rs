@@ -12,11 +12,12 @@ pub const MOST_REPLY: usize = 8;
 /// A packet that the session sends to the process that publishes diagnostics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame<'b> {
-    /// A message that the process publishes. The process replies with the message's number.
+    /// A message that the diagnostics process publishes. The process replies with the message's
+    /// number.
     Publish(u32, &'b [u8]),
-    /// A message that the process publishes if the session ends without [`Frame::End`].
+    /// A message that the diagnostics process publishes if the session ends without [`Frame::End`].
     Will(&'b [u8]),
-    /// The session ends as planned, so the process publishes no last message.
+    /// The session ends as planned, so the diagnostics process publishes no last message.
     End,
 }
 

@@ -20,8 +20,8 @@ pub enum Standing {
     Failed(String),
 }
 
-/// The notes, the progress and the processes that a session and the thread of its diagnostics
-/// exchange.
+/// The data that a session and its diagnostics thread exchange: notes for the user, the progress of
+/// the publication, and the processes beside which a publisher can run.
 #[derive(Debug, Default)]
 pub struct Post {
     contents: Mutex<Contents>,
@@ -41,8 +41,8 @@ impl Post {
         self.set(Standing::Coming);
     }
 
-    /// Offers a process of the application, beside which a publisher can run. It was seen at
-    /// `seen_ns` (CLOCK_MONOTONIC). Does nothing while an earlier offer waits.
+    /// Offers the process `pid` of the application, beside which a publisher can run. The process
+    /// was seen at `seen_ns` (CLOCK_MONOTONIC). Does nothing while an earlier offer waits.
     pub fn offer(&self, pid: u32, seen_ns: u64) {
         self.lock().process.get_or_insert((pid, seen_ns));
     }
@@ -69,8 +69,8 @@ impl Post {
         self.lock().standing = standing;
     }
 
-    /// Notes that the publisher of diagnostics has ended. Returns true if the session will report
-    /// this end to its user.
+    /// Notes that the publisher of diagnostics has ended for the reason `said`. Returns true if the
+    /// session will report this end to its user.
     pub(super) fn set_failed(&self, said: &str) -> bool {
         let mut contents = self.lock();
         match contents.standing {

@@ -53,7 +53,7 @@ pub enum DiagnosticsError {
 /// # Errors
 ///
 /// Returns a [`DiagnosticsError`] if ROS 2 or the socket fails. If ROS 2 lacks the package of the
-/// message type, the session also gets a reply.
+/// message type, the session also gets [`Reply::NoPackage`].
 pub fn run(config: &Config) -> Result<(), DiagnosticsError> {
     let session = Session::of(config)?;
     process::continue_without_owner();
@@ -201,8 +201,8 @@ impl Session {
         unsafe { libc::poll(asks.as_mut_ptr(), 2, -1) };
     }
 
-    /// Sends a reply without waiting. The reply is lost if the session has ended or the buffer is
-    /// full.
+    /// Sends a reply without waiting. The reply is lost if the session has ended or the socket's
+    /// buffer is full.
     fn reply(&self, reply: Reply) {
         let bytes = reply.bytes();
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;

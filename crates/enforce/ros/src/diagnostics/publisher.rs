@@ -15,7 +15,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The size of the socket's buffer in bytes, which is enough for a few messages. If the process
-/// that publishes diagnostics does not read them, further messages are dropped.
+/// that publishes diagnostics does not read the messages in the buffer, later messages are dropped.
 const SEND_BUFFER_BYTES: usize = 64 << 10;
 const END_TIMEOUT: Duration = Duration::from_millis(2500);
 const MAX_REPLIES: usize = 64;

@@ -31,10 +31,10 @@ pub trait Source: Send {
     /// Notes that the publisher has published the message with this number.
     fn published(&mut self, number: u32);
 
-    /// Notes that the publisher will not answer the messages that it has not answered yet.
+    /// Forgets the messages to which the publisher has not replied yet, because it has ended.
     fn forget_sent(&mut self);
 
-    /// Reports whether the publisher has answered all messages except for the latest ones.
+    /// Reports whether the publisher replies: at most the latest few messages have no reply yet.
     fn is_confirmed(&self) -> bool;
 
     /// Returns the time between two messages to the publisher.
@@ -52,8 +52,9 @@ pub struct Diagnostics {
 }
 
 impl Diagnostics {
-    /// Starts the thread, which stays off `cpus`. `program` is the path of this program, and the thread
-    /// starts it again as the publisher. `prepare` runs first in the thread.
+    /// Starts the diagnostics thread, which does not run on `cpus`. `program` is the path of this
+    /// program, and the thread starts it again as the publisher. `prepare` runs first in the
+    /// thread.
     ///
     /// # Errors
     ///
@@ -99,7 +100,7 @@ impl Drop for Diagnostics {
 }
 
 /// Keeps this thread and its children off `cpus` if the machine has other CPUs. Under sched_ext,
-/// normal threads would run before those of servers.
+/// these normal threads would run before the servers' threads.
 fn keep_off(cpus: &[u16]) {
     let Ok(allowed) = rustix::thread::sched_getaffinity(None) else {
         return;

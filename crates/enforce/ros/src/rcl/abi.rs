@@ -19,7 +19,8 @@ pub const CLIENT_TAKE_FAILED: c_int = 501;
 pub struct Allocator(pub [*mut c_void; 5]);
 
 /// A handle that rcl fills, for example `rcl_node_t`, `rcl_context_t` or `rcl_publisher_t`. Its
-/// memory is zero before. The largest handle is that of a context, with three words.
+/// memory must be zero before rcl fills it. The largest handle is that of a context, with three
+/// words.
 #[repr(C)]
 pub struct Handle(pub [*mut c_void; 4]);
 
@@ -42,8 +43,8 @@ pub const NODE_OPTIONS_ROSOUT: usize = 56;
 pub struct WaitSet {
     pub subscriptions: *mut *const Handle,
     pub subscriptions_len: usize,
-    /// The other fields of rcl's wait set: guard conditions, timers, clients, services and events
-    /// (pointer and length each), and rcl's own data.
+    /// The fields of rcl's wait set after the subscriptions: guard conditions, timers, clients,
+    /// services and events (pointer and length each), and rcl's own data.
     pub rest: [*mut c_void; 11],
     pub spare: [*mut c_void; 4],
 }
@@ -116,8 +117,8 @@ pub struct Sequence {
     pub capacity: usize,
 }
 
-/// The beginning of a service event in C: `ServiceEventInfo`, then the request and the response. It
-/// is the same for all services.
+/// A service event in C: `ServiceEventInfo`, then the sequences with the request and the response.
+/// The layout is the same for all services; only the messages in the sequences differ.
 #[repr(C)]
 pub struct ServiceEvent {
     pub kind: u8,
@@ -145,8 +146,8 @@ pub struct EndpointLayout {
 }
 
 impl EndpointLayout {
-    /// Returns the layout of a ROS 2 release. Since Iron, a type hash (33 bytes) follows the names.
-    /// Before Jazzy, the gid had 24 bytes.
+    /// Returns the layout of a ROS 2 release. With `type_hash`, a type hash (33 bytes) follows the
+    /// names, as in all releases since Iron. `gid_bytes` is the size of the gid: 24 before Jazzy.
     pub fn of(type_hash: bool, gid_bytes: usize) -> EndpointLayout {
         let names = 3 * std::mem::size_of::<*const c_char>();
         let kind = (names + if type_hash { 33 } else { 0 }).next_multiple_of(4);

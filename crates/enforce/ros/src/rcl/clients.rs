@@ -159,9 +159,10 @@ impl Responses {
 }
 
 impl Node {
-    /// Creates a client for each service, given by its name and type (`package/srv/Name`). Also
-    /// returns a [`Responses`] that takes the responses to the clients in the same order. The
-    /// clients keep requests until the server has received them.
+    /// Creates a client for each service, given by its name and type (`package/srv/Name`). The
+    /// clients have the order of `services`. Also returns a [`Responses`], which takes the
+    /// responses to all these clients. The clients keep requests until the server has received
+    /// them.
     ///
     /// # Errors
     /// Fails if ROS 2 does not have a type with service introspection, or if rcl fails.

@@ -26,7 +26,7 @@ pub struct Item {
 pub struct Number {
     /// The publisher: a hash of its identifier.
     pub publisher: u64,
-    /// The number, from 1 on.
+    /// The number that the publisher gave the item, from 1 on.
     pub sequence: u64,
 }
 

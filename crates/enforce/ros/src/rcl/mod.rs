@@ -86,7 +86,8 @@ pub struct Rcl {
 }
 
 impl Rcl {
-    /// Loads librcl from a path. Libraries of type support are searched in `folders` too.
+    /// Loads librcl from a path. Later searches for the libraries of type support include
+    /// `folders`.
     pub fn load(path: &Path, folders: &[PathBuf]) -> Result<Arc<Rcl>, RclError> {
         let failed = |reason: String| RclError::Load {
             path: path.into(),

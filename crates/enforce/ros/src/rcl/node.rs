@@ -33,7 +33,7 @@ unsafe impl Sync for Node {}
 
 impl Node {
     /// Creates a node, and starts ROS 2 in this process. The middleware starts its threads in this
-    /// call. They inherit the caller's scheduling policy and CPUs.
+    /// call. These threads inherit the caller's scheduling policy and CPUs.
     pub fn new(rcl: Arc<Rcl>, node_name: &str) -> Result<Arc<Node>, RclError> {
         let f = &rcl.f;
         let (mut context, mut node) = (Box::new(Handle::zero()), Box::new(Handle::zero()));

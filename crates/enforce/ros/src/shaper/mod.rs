@@ -34,8 +34,8 @@ pub const NODE: &str = "onbeat_shaper";
 /// The longest time between two reads of the page by a waiting thread, in ns. A change of the page
 /// takes effect within this time.
 pub const POLL_NS: u64 = 50_000_000;
-/// The time without a publisher on the held topics after which a shaper without an owner ends, in
-/// ns.
+/// The time in ns after which a shaper without an owner ends, if its held topics have no publisher
+/// during all of this time.
 pub const ORPHAN_NS: u64 = 5_000_000_000;
 const RECEIVE_DEPTH: usize = 1000;
 const TICK_NS: u64 = 100_000_000;
@@ -51,9 +51,9 @@ pub enum Ended {
     Orphaned,
 }
 
-/// Shapes until SIGTERM asks the shaper to end, or until nobody needs it any more. Without an
-/// owner, SIGINT asks it to end too. The caller must be the only code in its process: `run` blocks
-/// these signals, locks memory and starts ROS 2.
+/// Shapes until SIGTERM asks the shaper to end, or until no process needs it any more. Without an
+/// owner, SIGINT has the same effect as SIGTERM. The caller must be the only code in its process:
+/// `run` blocks these signals, locks memory and starts ROS 2.
 ///
 /// # Errors
 ///
@@ -165,8 +165,8 @@ impl Shaper<'_> {
         Ok(())
     }
 
-    /// Reports whether items pass at once. They do if the owner is dead, if the owner requested it,
-    /// or if shaping was stopped. Wakes up the senders if the answer has changed.
+    /// Reports whether items pass at once. Items pass at once if the owner is dead, if the owner
+    /// requested it, or if shaping was stopped. Wakes up the senders if the answer has changed.
     fn passes(&self, now_ns: u64) -> bool {
         let orphan = self.shared.reporter.owner_is_gone()
             || match &self.shared.slots {

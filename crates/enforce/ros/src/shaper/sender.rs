@@ -13,12 +13,12 @@ use rtrb::{Consumer, Producer};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-/// The longest time for which a sender that ends waits until reliable subscriptions have every
-/// item, in ns.
+/// The longest time for which a sender that ends waits until reliable subscriptions have
+/// acknowledged every item, in ns.
 const SETTLE_NS: i64 = 500_000_000;
 
-/// The share of wake-ups, in 1/1000, that should come before the slot begins. The sender then spins
-/// until the slot begins, because a wake-up takes between 10 and 100 us.
+/// The share of wake-ups, in 1/1000, that should come before the slot begins. A wake-up takes
+/// between 10 and 100 us, so the sender wakes up early and spins until the slot begins.
 const IN_TIME_PER_1000: usize = 990;
 /// The time before a slot at which the sender wakes up, in ns, until it has measured its wake-up
 /// latency.
@@ -208,7 +208,7 @@ impl Sender {
     }
 
     /// Waits for the start of a slot: spins if the start is near, otherwise sleeps until shortly
-    /// before it or until a notification.
+    /// before it or until the count of notifications differs from `seen`.
     fn wait_for(&mut self, opening: &Opening, seen: u32, now_ns: u64) {
         let lead_ns = self.lead.as_ref().map_or(0, |lead| lead.ns() as i64);
         if opening.start_ns - now_ns as i64 <= lead_ns {

@@ -12,8 +12,8 @@ use onbeat_record::{Control, Observer};
 use onbeat_trace::Event;
 use std::time::{Duration, Instant};
 
-/// The minimum time for which the dry run records. In this time, callbacks outside of the plan can
-/// also run on the threads of the plan's callbacks. The dry run then reports them.
+/// The minimum time for which the dry run records. The dry run uses it to find callbacks outside of
+/// the plan that run on the threads of the plan's callbacks.
 const MIN_LOOK: Duration = Duration::from_secs(2);
 const MIN_CYCLES: u32 = 5;
 

@@ -17,7 +17,8 @@ pub enum Destination {
     Middleware,
 }
 
-/// A thread of the application that a session would change, and its place before and after.
+/// A thread of the application that a session would change, with how it runs now and where the
+/// session would put it.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeenThread {

@@ -55,7 +55,7 @@ pub struct LateOutput {
     /// The cause of the output's lateness, as a sentence without its full stop.
     pub cause: String,
     pub parts: Vec<Part>,
-    /// The events from the begin of the cycle until the output was ready, one line each.
+    /// The events from the start of the cycle until the output was ready, one line each.
     pub dump: Vec<String>,
 }
 
@@ -137,8 +137,8 @@ impl LateOutputFacts<'_> {
     }
 
     /// Returns the waits of the chain's threads for a CPU while they were ready to run. Returns one
-    /// part for each other thread that had the CPU. Further parts are the time that the host took,
-    /// and the time that idle CPUs needed to wake up.
+    /// part for each other thread that had the CPU. The other parts are the time that the host
+    /// took, and the time that idle CPUs needed to wake up.
     fn waits_for_cpu(&self, thread: &dyn Fn(u32) -> String) -> Vec<Part> {
         // These threads ran the chain's callbacks. Waits of other threads delayed nobody in the
         // chain.

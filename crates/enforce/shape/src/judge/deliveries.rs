@@ -120,9 +120,9 @@ impl Deliveries {
         self.close_before(start_ns.saturating_sub(self.patience_ns));
     }
 
-    /// Counts the cycles without a start. Leaves out the latest cycles: those within
-    /// [`SHUTDOWN_NS`] or `patience_ns` before `now_ns`, whichever time is longer. The caller must
-    /// have recorded all earlier starts.
+    /// Counts the cycles in which the first callback did not start. Leaves out the latest cycles:
+    /// those within [`SHUTDOWN_NS`] or `patience_ns` before `now_ns`, whichever time is longer. The
+    /// caller must have recorded all earlier starts.
     pub(crate) fn passed(&mut self, now_ns: u64) {
         let until_ns = now_ns.saturating_sub(self.patience_ns.max(SHUTDOWN_NS));
         self.close_before(until_ns);

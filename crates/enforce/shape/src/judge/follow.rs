@@ -9,7 +9,7 @@ use onbeat_plan::schema::Promises;
 pub struct Behind {
     pub moves: u64,
     /// The jitter of outputs within moving bands, in ns. It is half of the range from p0.5 to p99.5
-    /// of the outputs' delays. A delay is the time from the begin of a slot to the departure of an
+    /// of the outputs' delays. A delay is the time from the start of a slot to the departure of an
     /// output that waited for this slot.
     pub jitter_ns: u64,
 }

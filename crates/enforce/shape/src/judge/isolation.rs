@@ -76,7 +76,8 @@ impl IsolationMonitor {
         }
     }
 
-    /// Watches a thread of a server from now on. `server` is the server's index in the plan.
+    /// Watches a thread of a server from now on. `server` is the server's index in the plan, and
+    /// `isolation` compares the thread's runs with the server's slots.
     pub fn watch(&mut self, tid: u32, server: usize, isolation: Isolation) {
         let watched = Watched {
             server,

@@ -181,8 +181,9 @@ pub struct Measured<'a> {
     /// For each run of a server's thread: the longest time in ns that the thread ran without a
     /// break outside of its slots.
     pub outside_ns: &'a [u64],
-    /// The figures of bands that followed the load. `None` if the bands were fixed. If bands
-    /// follow, the average latency is not judged, because the plan promised it for another load.
+    /// The figures of bands that followed the load. `None` if the bands were fixed. If the bands
+    /// followed the load, the average latency is not judged, because the plan promised it for
+    /// another load.
     pub behind: Option<Behind>,
 }
 

@@ -31,8 +31,8 @@ const REFIT_AFTER: usize = 8;
 /// around the line by at most a cycle divided by this number.
 const SPREAD_PART: i64 = 8;
 
-/// A limit as a divisor of the cycle. An arrival is an outlier if its distance from the line of its
-/// input exceeds a cycle divided by this number.
+/// A limit as a divisor of the cycle. An arrival is an outlier if its distance from the line that
+/// is fitted to its input's arrivals exceeds a cycle divided by this number.
 const OUTLIER_PART: i64 = 16;
 
 /// The limit of the origin's speed as a divisor: in each cycle, the origin moves by at most a cycle
@@ -53,9 +53,9 @@ const NEAR_PART: i64 = 1000;
 
 const MOST_SLOPE: f64 = 1e-3;
 
-/// The divisor for smoothing the slope of an input's line, which shows the drift of the input's
-/// clock. The smoothed slope moves towards each new slope by their difference divided by this
-/// number.
+/// The divisor for smoothing the slope of the line that is fitted to an input's arrivals. The slope
+/// shows the drift of the input's clock. The smoothed slope moves towards each new slope by their
+/// difference divided by this number.
 const SLOPE_PART: f64 = 8.0;
 
 #[derive(Debug, Clone, Copy)]
@@ -83,8 +83,8 @@ impl Line {
 #[derive(Debug, Clone, Default)]
 struct Input {
     window: VecDeque<Arrival>,
-    /// The latest consecutive arrivals that are outliers of the input's line. They may show that
-    /// the input has a new phase.
+    /// The latest consecutive arrivals that are outliers of the line that is fitted to the input's
+    /// arrivals. They may show that the input has a new phase.
     elsewhere: VecDeque<Arrival>,
     line: Option<Line>,
     slope: Option<f64>,
@@ -104,7 +104,7 @@ pub enum Moved {
     FoundAgain(u64),
 }
 
-/// Follows the arrivals of a throttled plan's inputs, and moves the origin of the cycles
+/// Follows the arrivals of a plan's throttled inputs, and moves the origin of the cycles
 /// accordingly.
 #[derive(Debug, Clone)]
 pub struct InputClock {
@@ -116,7 +116,7 @@ pub struct InputClock {
 }
 
 impl InputClock {
-    /// Creates a clock for `inputs` inputs, without arrivals. Its cycles have the length of those
+    /// Creates a clock for `inputs` inputs, without arrivals. Its cycles are as long as the cycles
     /// of `phase`. The origin of `phase` must be near the present time.
     pub fn new(phase: &Phase, inputs: usize) -> InputClock {
         InputClock {
@@ -140,7 +140,8 @@ impl InputClock {
         self.is_lost |= input.add(at_ns, raw_ns, period_ns as i64);
     }
 
-    /// Returns the next movement of the origin, or `None` if it stays.
+    /// Returns the next movement of the origin, which lies at `origin_ns` now, or `None` if the
+    /// origin stays there.
     pub fn follow(&mut self, origin_ns: u64, now_ns: u64) -> Option<Moved> {
         let period_ns = self.grid.period_ns();
         let mut come = Vec::with_capacity(self.inputs.len());
@@ -187,8 +188,8 @@ impl Input {
         self.last = Some((at_ns, cycle));
     }
 
-    /// Adds an arrival of the input. `raw_ns` is the arrival's deviation from the grid of cycles;
-    /// whole periods do not count in it. Returns true if the input now arrives at another phase.
+    /// Adds an arrival of the input. `raw_ns` is the arrival's deviation from the grid of cycles,
+    /// without whole periods. Returns true if the input now arrives at another phase.
     fn add(&mut self, at_ns: u64, raw_ns: i64, period_ns: i64) -> bool {
         let last_ns = self.window.back().map_or(at_ns, |last| last.at_ns);
         if at_ns.saturating_sub(last_ns) > WINDOW as u64 * period_ns as u64
@@ -227,8 +228,8 @@ impl Input {
         false
     }
 
-    /// Fits the input's line to its latest arrivals. Returns true if this is the first line after a
-    /// silence of the input.
+    /// Fits a line to the deviations of the input's latest arrivals from the grid of cycles.
+    /// Returns true if this is the first line after a silence of the input.
     fn lay(&mut self, period_ns: i64) -> bool {
         self.line = line(&self.window, self.slope, period_ns);
         self.slope = self.line.map_or(self.slope, |line| Some(line.slope));

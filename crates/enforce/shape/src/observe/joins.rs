@@ -76,7 +76,7 @@ impl Joins {
     }
 
     /// Records a run of a callback whose messages a synchroniser joins. Returns the change of the
-    /// join if the run shows another input than before, or the first one.
+    /// join if the run shows the first input of this join, or another input than before.
     pub(crate) fn ran(
         &mut self,
         callback: &str,

@@ -16,9 +16,9 @@ const STARTS_AFTER_RESTART: usize = 12;
 /// if they spread over at most a cycle divided by this number.
 const JUMP_PART: i64 = 8;
 
-/// A margin as a divisor of the cycle. In a plan with several inputs, a cycle begins after its last
-/// input and a margin, so that a late input still belongs to its own cycle. The margin is a cycle
-/// divided by this number.
+/// A margin as a divisor of the cycle. In a plan with several inputs, a cycle begins after the last
+/// input of the previous cycle. The margin between this input and the start is a cycle divided by
+/// this number, so that an input that is a little late still belongs to its own cycle.
 const BEHIND_PART: u64 = 10;
 
 const ARRIVALS: usize = 20;
@@ -27,7 +27,7 @@ const ARRIVALS: usize = 20;
 pub const MOST_ARRIVALS: usize = 32;
 
 /// The arrivals of an input are steady if they spread over at most a cycle divided by this number.
-/// After the start of an application, it takes some time until they are steady.
+/// After the start of an application, arrivals need some time to become steady.
 const STEADY_PART: u64 = 16;
 
 /// Two gaps between inputs count as equally long if their lengths differ by at most a cycle divided
@@ -71,8 +71,9 @@ impl Phase {
         self.cycle.origin_ns().max(0) as u64
     }
 
-    /// Returns the number of the cycle that contains `at_ns`, and the time since its start in ns.
-    /// Cycle 0 begins at the origin; earlier cycles have negative numbers.
+    /// Returns the number of the cycle that contains `at_ns`, and the time in ns from the start of
+    /// this cycle to `at_ns`. Cycle 0 begins at the origin. Cycles before the origin have negative
+    /// numbers.
     pub fn cycle(&self, at_ns: u64) -> (i64, u64) {
         let position = self.cycle.position(at_ns);
         (position.cycle, position.offset_ns)
@@ -125,8 +126,8 @@ impl Phase {
     }
 
     /// Returns a phase whose cycles begin when all inputs have arrived: after the last input before
-    /// the longest gap without inputs. Returns `None` if one of the inputs does not arrive once per
-    /// cycle.
+    /// the longest gap without inputs. Each of `inputs` has the latest arrivals of one input.
+    /// Returns `None` if one of the inputs does not arrive once per cycle.
     pub fn behind<'a>(
         period_ns: u64,
         inputs: impl IntoIterator<Item = &'a VecDeque<u64>>,
@@ -151,8 +152,9 @@ impl Phase {
     }
 
     /// Returns true if one of the inputs may still become steadier: too few of its arrivals are
-    /// known, or they spread too far. The origin that [`Phase::behind`] finds would then move
-    /// later.
+    /// known, or they spread too far. Until the inputs are steady, the origin that
+    /// [`Phase::behind`] finds may still change. Each of `inputs` has the latest arrivals of one
+    /// input.
     pub fn may_settle<'a>(
         period_ns: u64,
         inputs: impl IntoIterator<Item = &'a VecDeque<u64>>,
@@ -176,7 +178,8 @@ impl Phase {
         self.cycle
     }
 
-    /// Returns a phase that fits the starts of a callback, which `releases` releases.
+    /// Returns a phase that fits the starts of a callback, with period `period_ns`. `releases` is
+    /// the kind of event that releases the callback.
     ///
     /// # Errors
     ///
@@ -218,7 +221,7 @@ fn cycle(period_ns: u64, origin_ns: u64) -> Cycle {
     Cycle::new(period_ns.max(1), origin_ns).expect("1 at least")
 }
 
-/// Returns the start of a cycle. It lies after the last input before the longest gap without
+/// Returns the start of a cycle, which lies after the last input before the longest gap without
 /// inputs. `come` contains the positions of the inputs within a cycle, and `now` the present start
 /// of a cycle, both in ns. If `now` lies in another gap that is nearly as long, the start stays in
 /// that gap. Otherwise the origin could jump between the two gaps.
@@ -237,8 +240,8 @@ pub(super) fn behind_last(period_ns: u64, mut come: Vec<u64>, now: Option<u64>) 
     Some(come[last] + margin)
 }
 
-/// A phase with its earlier origins. They are needed to judge an output by the origin that applied
-/// when it left.
+/// A phase with its earlier origins. The earlier origins are needed to judge an output by the
+/// origin that applied when it left.
 #[derive(Debug, Clone)]
 pub struct PhaseHistory {
     phase: Phase,

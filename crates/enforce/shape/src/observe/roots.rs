@@ -117,8 +117,8 @@ impl Roots {
         })
     }
 
-    /// Returns the event that began the callback's run: the start event of rclcpp, or else the
-    /// latest timer call or take before the run.
+    /// Returns the event that began the callback's run at `start_ns`: the start event of rclcpp, or
+    /// else the latest timer call or take before the run.
     fn of(&self, pid: u32, tid: u32, start_ns: u64) -> Option<Root> {
         let until = self.recent.get(&tid)?.iter().rev();
         let mut until = until.filter(|e| e.0 == pid && e.1 <= start_ns).peekable();

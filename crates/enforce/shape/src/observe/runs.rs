@@ -36,7 +36,8 @@ impl Runs {
         }
     }
 
-    /// Records that a callback ran on a thread from `start_ns` to `end_ns`.
+    /// Records a run of a callback on a thread. The run then counts for the callback's usual
+    /// duration, and can be named as the cause of a late output.
     pub fn ran(&mut self, callback: usize, tid: u32, start_ns: u64, end_ns: u64) {
         if let Some(runs) = self.recent.get_mut(callback) {
             if runs.len() == RUNS_KEPT {

@@ -74,8 +74,8 @@ pub struct Watcher {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Number {
     Of(usize),
-    /// A second instance of the plan's callback with this index. The ids of both differ only in the
-    /// part that distinguishes nodes of the same name.
+    /// A second instance of the plan's callback with this index. The ids of the two instances
+    /// differ only in the part that distinguishes nodes of the same name.
     Twin(usize),
     Synchroniser,
     Other,

@@ -97,7 +97,7 @@ impl Session<'_> {
     }
 
     /// Returns true if shaping does not have to wait for the diagnostics: they are ready, the user
-    /// does not want them, or the time limit for their start is over.
+    /// does not want them, or `elapsed` exceeds the time limit for their start.
     pub(super) fn may_begin(&mut self, elapsed: Duration) -> Result<bool, ShapeError> {
         let standing = self.listeners.board.as_ref().map(|b| b.post().standing());
         match standing.unwrap_or_default() {

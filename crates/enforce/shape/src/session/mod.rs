@@ -47,8 +47,8 @@ struct Session<'a> {
     application: Application<'a>,
     supervisor: Supervisor<'a>,
     stage: Stage<'a>,
-    /// The present plan and the earlier ones. They differ from [`Session::plan`] only in slots and
-    /// in values that follow from slots.
+    /// The present plan and the earlier ones. These plans differ from [`Session::plan`] only in
+    /// slots and in values that follow from slots.
     plans: Plans,
     notes: Notes,
     flight: Flight,

@@ -14,8 +14,9 @@ use onbeat_time::Cycle;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The minimum time between reading a new plan and its first cycle, in ns. It lets gates and shaper
-/// change in the same cycle. In short cycles it is a quarter of the cycle.
+/// The minimum time between reading a new plan and its first cycle: this time in ns or a quarter of
+/// the cycle, whichever is shorter. In this time, gates and shaper prepare to change in the same
+/// cycle.
 const AHEAD_NS: u64 = 10_000_000;
 
 impl Session<'_> {
@@ -31,8 +32,9 @@ impl Session<'_> {
         board.reloads().done(number, reloaded);
     }
 
-    /// Replaces the plan by a new one and returns the outcome. If the next cycle is too near, `now`
-    /// waits until a cycle is far enough away. Then `now` returns the time (CLOCK_MONOTONIC).
+    /// Replaces the plan by a new one and returns the outcome. The function `now` gets the cycles
+    /// and returns the present time (CLOCK_MONOTONIC). If the next cycle is too near, it first
+    /// waits until a cycle is far enough away.
     pub(super) fn reload(
         &mut self,
         plan: Result<Plan, String>,

@@ -98,8 +98,8 @@ const _: () = assert!(SENDING > onbeat_plan::schema::MAX_PRIORITY + 1);
 
 /// Returns the SCHED_FIFO priority of a thread that sends an output or a throttled input.
 /// `middleware` is the middleware's priority. `inputs_before` is the number of inputs that leave
-/// before this input, or 0 for an output. Each further input has a lower priority, so that each
-/// input has its own time in the cycle.
+/// before this input, or 0 for an output. Each input has a lower priority than the inputs that
+/// leave before it, so that each input has its own time in the cycle.
 pub(crate) fn sending_priority(middleware: u8, inputs_before: u8) -> u8 {
     let highest = SENDING.max(middleware);
     let lowest = middleware.saturating_add(1).min(highest);

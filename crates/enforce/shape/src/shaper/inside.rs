@@ -27,10 +27,12 @@ use thiserror::Error;
 #[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum InsideError {
-    /// An application that already runs has not loaded onbeat's library.
+    /// An application that already runs has not loaded the library with which onbeat holds outputs
+    /// back.
     #[error("--hold inside: onbeat must start the application. Give its command after --, or use --hold outside")]
     NoCommand,
-    /// `ROS_DISTRO` names a distribution in which onbeat's library cannot work.
+    /// `ROS_DISTRO` names a distribution in which onbeat's library for holding outputs back cannot
+    /// work.
     #[error("--hold inside: the library needs ROS 2 Jazzy or later, and ROS_DISTRO is {0}. Use --hold outside")]
     Distribution(String),
     #[error("--hold inside: {nodes} nodes publish {topic}, which the plan throttles. Only a shaper outside of the application can let in one message per cycle from all of them together. Use --hold outside")]
@@ -59,7 +61,7 @@ impl InsideError {
 ///
 /// # Errors
 ///
-/// Fails if the plan needs a feature that the library does not have.
+/// Fails if the plan needs a feature that the library for holding outputs back does not have.
 pub(crate) fn without_moves(mut plan: Plan) -> Result<Plan, InsideError> {
     for input in &plan.inputs {
         let nodes = plan.inputs.iter().filter(|i| i.topic == input.topic);
@@ -124,8 +126,9 @@ impl Inside {
 }
 
 impl Shaper {
-    /// Creates the library and its files for a plan that [`without_moves`] returned. Processes that
-    /// load the library pass all messages on at once until [`Shaper::shape`].
+    /// Creates the library that holds messages back inside the application, and its files, for a
+    /// plan that [`without_moves`] returned. Processes that load the library pass all messages on
+    /// at once until [`Shaper::shape`].
     pub(crate) fn inside(plan: &Plan) -> Result<Shaper, InsideError> {
         let scratch = [std::env::temp_dir(), "/var/tmp".into()];
         // The files contain no secrets, and the application may run as another user.

@@ -109,8 +109,9 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Finds the processes that publish throttled inputs in `events`. A callback that takes such an
-    /// input runs only once the throttler runs, so it cannot show the publisher's process.
+    /// Finds in `events` the processes that publish throttled inputs. Runs of callbacks cannot show
+    /// these processes: the callback that takes such an input runs only after the throttler has
+    /// passed the input on.
     fn add_publishers_of_inputs(&mut self, events: &[Event]) {
         let is_input = |topic: &str| self.plan.inputs.iter().any(|i| i.held_topic == topic);
         let publishes = |event: &&Event| match &event.kind {

@@ -37,8 +37,8 @@ pub(crate) struct Course {
 }
 
 impl Course {
-    /// Begins to count executions at `now_ns` (CLOCK_MONOTONIC), under a plan and its number. All
-    /// threads are in their servers by then.
+    /// Begins to count executions at `now_ns` (CLOCK_MONOTONIC), under the plan with this number.
+    /// At that time, all threads are already in their servers.
     pub(crate) fn new(
         (plan, number): (&Arc<Plan>, u64),
         phase: Phase,
@@ -144,14 +144,14 @@ impl Course {
         }
     }
 
-    /// Counts the cycles until `now_ns` in which no execution started. Must be called about once a
-    /// second.
+    /// Counts the cycles in which no execution started, until `now_ns` or the end of `duration`.
+    /// Must be called about once a second.
     pub(crate) fn passed(&mut self, now_ns: u64, duration: Option<Duration>) {
         self.deliveries.passed(now_ns.min(self.ends_ns(duration)));
     }
 
     /// Ends the counting of cycles. A cycle counts if its output was due before `until_ns` and
-    /// before the end of `duration`. If the application ended before that (`has_ended`), its last
+    /// before the end of `duration`. If the application ended earlier (`has_ended`), its last
     /// seconds without outputs do not count.
     pub(crate) fn finish(
         &mut self,

@@ -53,7 +53,8 @@ pub(crate) struct Shaped {
     pub(crate) placed: Vec<PlacedThread>,
     pub(crate) stats: Stats,
     /// The CPU time that onbeat's processes have used, measured at two instants: when executions
-    /// had settled, and when shaping ended. `None` if shaping ended before executions settled.
+    /// had settled (all running ones had begun under shaping), and when shaping ended. `None` if
+    /// shaping ended before executions settled.
     pub(crate) usage: Option<(CpuUsage, CpuUsage)>,
 }
 

@@ -28,12 +28,13 @@ pub(crate) struct Shaping<'a> {
 
 impl<'a> Shaping<'a> {
     /// Assigns the application's threads to the servers. If `notes` is given, a thread that cannot
-    /// be assigned is noted there and left unchanged. This is an error only if no thread can be
-    /// assigned.
+    /// be assigned is noted there and left unchanged. With `notes`, the call fails only if no
+    /// thread can be assigned.
     ///
     /// # Errors
     ///
-    /// Fails if a thread cannot be assigned. All threads are then restored.
+    /// Without `notes`, fails if a thread cannot be assigned. All threads are restored after an
+    /// error.
     pub(crate) fn begin(
         plan: (&Arc<Plan>, u64),
         application: &mut Application,
@@ -209,8 +210,8 @@ impl<'a> Shaping<'a> {
         }
     }
 
-    /// Returns true if the plan's policy for late outputs applies: executions have settled, and the
-    /// phase is known.
+    /// Returns true if the plan's policy for late outputs applies: executions have settled (all
+    /// running ones have begun under shaping), and the phase is known.
     pub(crate) fn has_policy(&mut self, plan: &Plan) -> bool {
         let now_ns = monotonic_ns();
         if self.course.phase.phase().is_sought() {

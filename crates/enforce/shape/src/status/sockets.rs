@@ -42,7 +42,7 @@ pub(super) fn is_gone(error: &io::Error) -> bool {
 }
 
 /// Removes the sockets of sessions that have ended. A session that is starting has a socket before
-/// it listens, so its process is checked too.
+/// it listens. Therefore the call removes a socket only if the session's process has ended as well.
 pub(super) fn clear(directory: &Directory) -> io::Result<()> {
     for (name, pid) in sockets(directory)? {
         let answer = UnixStream::connect(within(directory, &name));

@@ -380,7 +380,7 @@ impl<'a> Placement<'a> {
     }
 
     /// Restores every thread. Returns the report about the servers, and the threads that were
-    /// placed. These include the latest threads that have ended.
+    /// placed. The placed threads include the latest ones that have ended.
     pub(crate) fn stop(self) -> (Report, Vec<PlacedThread>) {
         let threads = self.ended.into_iter().chain(self.placed.into_values());
         (self.reservation.stop(), threads.collect())

@@ -125,8 +125,8 @@ pub(super) struct Counted {
     pub(super) swaps: u64,
     pub(super) behind_ns: i64,
     pub(super) servers: Vec<Ends>,
-    /// The distributions of the lateness and of the times for opening and closing. Each has its
-    /// sum, maximum and buckets.
+    /// The distributions of three times: by how much events were late, how long gates took to open,
+    /// and how long they took to close. Each has its sum, maximum and buckets.
     pub(super) histograms: [Vec<u64>; 3],
 }
 

@@ -39,7 +39,8 @@ const ROUNDS: usize = 20;
 /// damaged model.
 const STEPS: usize = 10_000;
 
-/// The reason why a chain has no bound. Ids are untrusted.
+/// The reason why a chain has no bound. The ids of callbacks in it come from the recorded program
+/// and are untrusted.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NoBound {
     /// The named callback does not run on an executor of one thread.
@@ -75,8 +76,8 @@ impl NoBound {
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepBound {
     pub callback: String,
-    /// The longest measured time, in ns, from an item's publication until it reached the callback's
-    /// executor.
+    /// The longest measured time, in ns, from an item's publication until the item reached the
+    /// callback's executor.
     pub transport_ns: u64,
     /// The bound of the time from the item's arrival to the callback's end, in ns. For the first
     /// callback of a chain, this time begins at the callback's start.
@@ -197,9 +198,9 @@ impl Load {
     }
 }
 
-/// Returns the shortest interval that is long enough for all work that arrives within it. `work`
-/// returns the work that arrives within an interval. Returns `None` if the interval exceeds
-/// `limit`, or after too many steps.
+/// Returns the shortest interval, in ns, that is long enough for all work that arrives within it.
+/// `work` returns the duration of the work that arrives within an interval of a given length.
+/// Returns `None` if the interval exceeds `limit`, or is not found in [`STEPS`] steps.
 fn settle(limit: u64, work: impl Fn(u64) -> u64) -> Option<u64> {
     let mut time = 1;
     for _ in 0..STEPS {
@@ -215,8 +216,8 @@ fn settle(limit: u64, work: impl Fn(u64) -> u64) -> Option<u64> {
     None
 }
 
-/// Computes the bounds of the response times of an executor's callbacks. Returns false if the
-/// executor may get more work than it can do.
+/// Computes the bounds of the response times of an executor's callbacks, and stores them in
+/// `loads`. Returns false, without bounds, if the executor may get more work than it can do.
 fn responses(loads: &mut [Load]) -> bool {
     let all = |t: u64| -> u64 {
         let each = loads

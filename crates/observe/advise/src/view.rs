@@ -17,8 +17,8 @@ pub(crate) struct Step<'m> {
     pub(crate) callback: &'m Callback,
     /// The mean part of the chain's latency from the callback's start to its publication, in ns.
     pub(crate) own_ns: f64,
-    /// The edge from the previous callback, and the edge's mean part of the chain's latency in ns.
-    /// `None` for the first callback of the chain.
+    /// The edge from the previous callback, and the mean time in ns that this edge adds to the
+    /// chain's latency. `None` for the first callback of the chain.
     pub(crate) from: Option<(&'m Edge, f64)>,
 }
 
@@ -112,7 +112,8 @@ impl<'m> View<'m> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Part {
     Own(usize),
-    /// The edge into the callback with this index in the chain. The index is not 0.
+    /// The edge into the callback with this index in the chain. The index is never 0, because no
+    /// edge of the chain leads into its first callback.
     Into(usize),
 }
 

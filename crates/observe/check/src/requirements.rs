@@ -18,9 +18,9 @@ pub struct Requirements {
     /// The confidence of verdicts, 0.5 to 1. The default is 0.95.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confidence: Option<f64>,
-    /// The share of later executions that may break a limit of `max` or `min`, or a loss of 0,
-    /// although the requirement passes. A sample must be large enough to show a larger share. The
-    /// default is 1 %.
+    /// The share of later executions that may break a limit of `max` or `min`, or a limit of 0 for
+    /// losses, although the requirement passes. A sample must be large enough to rule out a larger
+    /// share. The default is 1 %.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub miss: Option<Limit<Share>>,
     /// The limits for chains. Each entry names one chain, or all chains between two ends.
@@ -43,8 +43,8 @@ impl Requirements {
         self.confidence.unwrap_or(0.95)
     }
 
-    /// Returns the share of later executions that may break a limit of `max` or `min`, or a loss of
-    /// 0, although the requirement passes. The default is 0.01.
+    /// Returns the share of later executions that may break a limit of `max` or `min`, or a limit
+    /// of 0 for losses, although the requirement passes. The default is 0.01.
     pub fn miss(&self) -> f64 {
         self.miss.and_then(|m| m.most).unwrap_or(0.01)
     }

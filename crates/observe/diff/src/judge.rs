@@ -38,7 +38,7 @@ pub struct Found {
     /// The part of the chain that has most of the change of the chain's latency.
     pub mostly: Option<String>,
     /// A sentence (untrusted) about what the chain's late executions in the second model have in
-    /// common. The caller adds it.
+    /// common. The caller of [`diff`] adds it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub late: Option<String>,
 }

@@ -114,8 +114,8 @@ pub struct Spread {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Scale {
     kind: Kind,
-    /// The estimated spread between runs, as the `factor` of [`unit`]. With this factor, chance
-    /// alone explains the size of the measured shifts.
+    /// The estimated spread between runs, in the form that [`unit`] takes as `factor`. With this
+    /// spread, chance alone explains the size of the measured shifts.
     factor: f64,
     figures: usize,
 }
@@ -220,8 +220,8 @@ impl Spread {
         scale.kind.assumed(&self.options) * single.runs
     }
 
-    /// Returns a spread between the assumed and the estimated spread. With more figures, it is
-    /// closer to the estimated spread.
+    /// Returns a spread between the assumed and the estimated spread. The more figures `scale` was
+    /// estimated from, the closer the result is to the estimated spread.
     fn blend(&self, scale: &Scale, single: &Single) -> f64 {
         let trust = self.trust(scale);
         let assumed = self.assumed(scale, single);
@@ -245,9 +245,9 @@ fn unit(kind: Kind, single: &Single, factor: f64) -> f64 {
     of_run * single.runs
 }
 
-/// Estimates the spread between runs as the `factor` of [`unit`]. With this factor, chance alone
-/// explains the size of the measured shifts. Returns 0 if the spread of the executions alone
-/// explains it.
+/// Estimates the spread between runs, in the form that [`unit`] takes as `factor`. With the
+/// returned spread, chance alone explains the size of the measured shifts. Returns 0 if the spread
+/// of the executions within runs already explains them.
 fn fit(kind: Kind, own: &[&Single]) -> f64 {
     let deviation = |factor: f64| {
         let errors = own.iter().map(|s| {

@@ -248,8 +248,8 @@ impl<'m> Lines<'m> {
         })
     }
 
-    /// Returns the error that no chain leads between two points. It lists the nodes that chains
-    /// pass after the first point and before the second.
+    /// Returns the error that no chain leads between two points. The error lists the nodes that
+    /// chains pass after the first point and the nodes that chains pass before the second point.
     fn nothing_between<'c>(
         &self,
         chains: impl Iterator<Item = &'c Chain>,

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 /// The value of [`Model::schema`]: the name and version of the format.
 pub const SCHEMA: &str = "onbeat-model/1";
 
-/// The mode of a run if the user named none.
+/// The mode of a run for which the user named no mode.
 pub const DEFAULT_MODE: &str = "default";
 
 /// A timing model of one run, or of many merged runs.
@@ -141,8 +141,8 @@ pub enum CallbackType {
     Thread,
 }
 
-/// A group of callbacks that run on the same threads. It covers one executor, or all executors that one thread
-/// spins in turn. Each callback that ran is in exactly one group.
+/// A group of callbacks that run on the same threads. A group covers one executor, or all executors
+/// that one thread spins in turn. Each callback that ran is in exactly one group.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Executor {
@@ -305,7 +305,8 @@ impl CallbackFigures {
         self.untimed > 0 && self.exec_ns.count() == 0
     }
 
-    /// Returns the load, or `None` if it is unknown.
+    /// Returns `load`, the share of one CPU that the callback used. Returns `None` if no execution
+    /// has a known execution time.
     pub fn known_load(&self) -> Option<f64> {
         (self.observed_ns > 0 && !self.is_untimed()).then_some(self.load)
     }
@@ -357,8 +358,8 @@ impl Typical {
     pub const TAIL: u64 = 200;
 }
 
-/// The threads with one name, policy and priority that ran a callback. Runs are compared by name, policy and
-/// priority, because thread ids differ.
+/// The threads with one name, policy and priority that ran a callback. Runs are compared by name,
+/// policy and priority, because thread ids differ.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ThreadUse {
@@ -381,8 +382,8 @@ pub enum Assumed {
     /// The callback waited for a response, in an executor of its own or as a coroutine. After the
     /// response was handled, the callback continued, so it may use the response's data.
     Waited,
-    /// The callback created the task, which ran later. The order of creation shows which goal the
-    /// task executed.
+    /// The callback created the task, and the task ran after the callback. The order of creation
+    /// shows which goal the task executed.
     Made,
     /// The user stated the edge with `--link`.
     Stated,
@@ -442,14 +443,14 @@ pub struct EdgeFigures {
     /// The number of items published while the taking callback existed.
     pub published: u64,
     pub taken: u64,
-    /// The number of items that were not taken, for an unknown reason. An item counts only if a later item was
-    /// taken, or if the recording went on for a second after it.
+    /// The number of items that were not taken, for an unknown reason. An item counts only if a
+    /// later item was taken, or if the recording went on for a second after it.
     pub lost: u64,
     /// The number of items that were not taken because later ones filled the queue. `lost` does not
     /// include them.
     pub overwritten: u64,
-    /// The number of items that a synchroniser skipped because it joined others. `lost` does not
-    /// include them.
+    /// The number of items that a synchroniser skipped because it joined other items of the same
+    /// input. `lost` does not include them.
     #[serde(default)]
     pub unselected: u64,
 }
@@ -485,7 +486,7 @@ pub enum JunctionState {
 #[serde(rename_all = "snake_case")]
 pub enum Matching {
     /// The junction joins the item that the publishing callback took with one item of each other
-    /// input: the one that usually comes with it.
+    /// input: the item that usually arrives together with it.
     #[default]
     InTurn,
     /// The junction joins the items whose chains began closest together, like a synchroniser by
@@ -524,8 +525,8 @@ pub struct Junction {
     /// `several_publishers` or `stated`.
     pub criterion: String,
     /// The confidence from 0 to 1. For an AND junction, it is the share of outputs before which all
-    /// inputs had new data. For an OR junction, it is 1. An ambiguous junction has half of that,
-    /// and a stated one has 1.
+    /// inputs had new data. For an OR junction, it is 1. For an ambiguous junction, it is half of
+    /// that value. For a junction that the user stated, it is 1.
     pub confidence: f64,
     #[serde(default)]
     pub state: JunctionState,
@@ -589,8 +590,8 @@ pub struct EndToEndFigures {
     /// output's publication. `None` means that they equal the latencies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub age_ns: Option<Dist>,
-    /// The number of outputs that were published in another mode than the newest start on which they depend.
-    /// Each output counts in the mode of this start.
+    /// The number of outputs that were published in another mode than the newest start on which
+    /// they depend. Each output counts in the mode of this start.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub crossed: u64,
 }

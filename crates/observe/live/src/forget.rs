@@ -21,7 +21,7 @@ pub(crate) struct Forgetting {
     lone_callbacks: u64,
     left_out_processes: u64,
     /// The ids of processes that have created too many names and callbacks.
-    /// [`Live::drain_left_out_processes`] takes them out.
+    /// [`Live::drain_left_out_processes`] returns and removes them.
     new_left_out: Vec<u32>,
 }
 
@@ -51,8 +51,8 @@ impl Live {
         }
     }
 
-    /// Returns the number of processes that have created too many names and callbacks. The model leaves out
-    /// their later events.
+    /// Returns the number of processes that have created too many names and callbacks. The model
+    /// leaves out their later events.
     pub fn left_out_processes(&self) -> u64 {
         self.forgetting.left_out_processes
     }

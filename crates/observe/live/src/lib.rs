@@ -98,8 +98,8 @@ struct Path {
     /// The largest latency of the path in each second, in ns.
     history: Ring<u64>,
     causes: Causes,
-    /// The latest start of the path's first callback on which an output of the path depended, in ns
-    /// of CLOCK_MONOTONIC.
+    /// The latest start of the path's first callback on which any output of the path has depended,
+    /// in ns of CLOCK_MONOTONIC.
     origin_ns: Option<u64>,
     deadline_ns: Option<u64>,
 }
@@ -129,11 +129,11 @@ type PathNumber = (u32, bool);
 pub struct Live {
     synth: Synth,
     forgetting: Forgetting,
-    /// The times of the first and of the latest event, ns.
+    /// The times of the first and of the latest event, in ns of CLOCK_MONOTONIC.
     span: Option<(u64, u64)>,
     events: Windows<u64>,
     lost_events: Windows<u64>,
-    /// The latest offset CLOCK_REALTIME minus CLOCK_MONOTONIC, ns.
+    /// The latest known difference CLOCK_REALTIME minus CLOCK_MONOTONIC, in ns.
     clock_offset_ns: Option<i64>,
     callbacks: Kept<u32, Windows<CallbackTally>>,
     /// The time of the latest start of each callback, in ns of CLOCK_MONOTONIC, by the callback's
@@ -150,8 +150,8 @@ pub struct Live {
     is_stale: bool,
 }
 
-/// The deadlines of chains: the largest latency that each chain may have, by chain id. Also the
-/// executions that missed them.
+/// The deadlines of chains (the largest latency that each chain may have, by chain id), and the
+/// executions that missed their deadlines.
 #[derive(Debug, Clone, Default)]
 struct Deadlines {
     ns: BTreeMap<String, u64>,
@@ -253,7 +253,8 @@ impl Live {
         }
     }
 
-    /// Returns the model of the events so far, as `onbeat model` makes it of their trace.
+    /// Returns the model of the events so far. `onbeat model` makes the same model of a trace of
+    /// these events.
     pub fn model(&self) -> Model {
         self.synth.snapshot()
     }

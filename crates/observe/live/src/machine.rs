@@ -26,7 +26,8 @@ pub(crate) struct Thread {
     pub(crate) callbacks: Vec<u32>,
     pub(crate) cpu: Option<u16>,
     pub(crate) has_ended: bool,
-    /// The time up to which the thread's CPU time is counted. `None` if the thread has no CPU now.
+    /// The time (CLOCK_MONOTONIC, ns) up to which the thread's CPU time is counted. `None` if the
+    /// thread has no CPU now.
     on_since: Option<u64>,
 }
 
@@ -38,8 +39,8 @@ pub(crate) struct Machine {
     /// The time in ns for which each component had a CPU while an observed thread waited for it. The
     /// keys are indices into [`Synth::components`](onbeat_synth::Synth::components).
     pub(crate) holders: Kept<u32, Windows<u64>>,
-    /// The executions of chains that will be cut into stretches. This happens once later events
-    /// cannot change them.
+    /// The executions of chains that will be cut into stretches as soon as no later event can
+    /// change their stretches.
     every: Every<(PathNumber, Chosen)>,
 }
 

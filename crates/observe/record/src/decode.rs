@@ -53,7 +53,8 @@ pub enum Decoded {
 }
 
 impl Decoded {
-    /// Returns the time at which the record was made (CLOCK_MONOTONIC), or `None` if the record has no time.
+    /// Returns the time at which the record was made (CLOCK_MONOTONIC), or `None` if the record has
+    /// no time.
     pub fn time_ns(&self) -> Option<u64> {
         match self {
             Decoded::Event(event) => Some(event.time_ns),

@@ -211,8 +211,9 @@ impl<'a> Between<'a> {
     }
 }
 
-/// The number of outputs for which synthesis may have assumed a wrong junction before the evidence
-/// was clear.
+/// The number of wrongly linked outputs up to which a callback does not count as misread, in
+/// addition to a tenth of its outputs. Synthesis may have linked them while the junction was not
+/// clear.
 const UNCLEAR: u64 = 10;
 
 /// Returns the callbacks whose outputs synthesis linked to the wrong inputs, judged by all

@@ -18,8 +18,8 @@ pub(super) struct Group {
     pub(super) topic: String,
     pub(super) members: BTreeSet<String>,
     pub(super) publishers: BTreeSet<String>,
-    /// The reading of the junction without the members that may not belong to the group. If its
-    /// kind is `Or`, its inputs are the members that publish on their own inputs.
+    /// The reading of the junction without the members that are not certain to belong to the group.
+    /// If its kind is `Or`, its inputs are the members that publish on their own inputs.
     pub(super) without_open: Reading,
     pub(super) criterion: Criterion,
     pub(super) state: JunctionState,
@@ -161,8 +161,8 @@ pub(super) fn decide(evidence: &Evidence) -> Decisions {
 
 enum Verdict {
     Joined(Group),
-    /// The members of the group may wait for one another. It is more likely that the publishing
-    /// member reads data that the other members stored.
+    /// The members of the group possibly wait for one another. It is more likely that they do not,
+    /// and that the publishing member reads data that the other members stored.
     Doubt(Group),
     Apart,
 }
@@ -338,7 +338,8 @@ impl<'a> Deciding<'a> {
     }
 
     /// Reports whether a member had exactly one input between each output and the next, or as many
-    /// inputs as outputs, each before its output. One irregular input at the start is allowed.
+    /// inputs as outputs, each before its output. One output in twenty may be an exception, and at
+    /// least one output in all.
     fn one_input_per_output(&self, m: &MemberEvidence) -> bool {
         let outputs = self.evidence.outputs;
         outputs - m.once.min(outputs) <= self.few()

@@ -142,7 +142,8 @@ impl Drop for Acting {
     }
 }
 
-/// Sets the groups of this thread only. The C library's function would set the groups of all threads.
+/// Sets the groups of this thread only. The C library's function would set the groups of all
+/// threads.
 fn set_groups(groups: &[libc::gid_t]) -> std::io::Result<()> {
     // SAFETY: the list lives during the call and has the given length.
     match unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) } {

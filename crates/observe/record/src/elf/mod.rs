@@ -81,7 +81,7 @@ pub struct Function {
     pub file_offset: u64,
     /// The virtual address in the file's symbol table, before relocation.
     pub address: u64,
-    /// The first bytes of the function: all of it, up to 4 KiB.
+    /// The bytes of the function, or its first 4 KiB if it is longer.
     pub code: Vec<u8>,
 }
 

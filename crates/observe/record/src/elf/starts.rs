@@ -9,8 +9,8 @@ use crate::placement::Machine;
 const STEPS_MAX: u32 = 64;
 const CODE_BYTES: u64 = 64;
 const ENTRY_BYTES: usize = 64;
-/// The encodings of the unwind table that all linkers use: 4-byte values relative to the table's beginning,
-/// and a 4-byte count.
+/// The encodings of the unwind table that all linkers use: 4-byte values relative to the table's
+/// beginning, and a 4-byte count.
 const TABLE_FORM: u8 = 0x3b;
 const COUNT_FORM: u8 = 0x03;
 const PLACE_FORMS: [u8; 2] = [0x1b, 0x3b];

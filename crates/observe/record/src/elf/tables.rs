@@ -134,8 +134,8 @@ impl Tables {
         self.sections.get(index as usize)
     }
 
-    /// Calls `take` for every function and variable in one of the file's symbol tables. A file may lack this
-    /// table. Names that are not UTF-8 or have no end are skipped.
+    /// Calls `take` for every function and variable in one of the file's symbol tables. Does
+    /// nothing if the file lacks this table. Skips names that are not UTF-8 or have no end.
     pub fn symbols(
         &self,
         source: &(impl Source + ?Sized),

@@ -19,7 +19,7 @@ pub struct Features {
     /// BPF programs can read the registers with which a task entered the kernel (5.15). Together with
     /// [`Features::delays`], they show that a thread waits for work.
     pub task_registers: bool,
-    /// The tracepoint `sched_switch` passes the previous state (5.18).
+    /// The tracepoint `sched_switch` passes the state of the thread that leaves the CPU (5.18).
     pub switch_state: bool,
     /// The kernel can attach uprobes without perf events (6.12). The kernel then waits only once
     /// when many uprobes are detached.

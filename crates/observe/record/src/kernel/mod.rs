@@ -116,8 +116,8 @@ pub struct Uprobe<'a> {
     pub offset: u64,
     pub at_return: bool,
     pub number: u32,
-    /// The offset in the file of the variable in which the kernel counts the probes. 0 if the file
-    /// has no such variable.
+    /// The offset in the file of a variable in which the kernel counts the attached probes that
+    /// name this variable. 0 if the file has no such variable.
     pub counter_offset: u64,
     pub pid: u32,
 }

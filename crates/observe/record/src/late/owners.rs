@@ -89,7 +89,8 @@ struct Holder {
 /// rcl's private `impl` struct. The second leads from an endpoint's handle to its node's handle.
 type Layout = (u64, i64);
 
-/// The pairs of node handle and endpoint handle that were found for each layout and endpoint.
+/// The pairs of node handle and endpoint handle that were found, by layout and by the endpoint's
+/// index.
 type Votes = BTreeMap<Layout, BTreeMap<usize, BTreeSet<(u64, u64)>>>;
 
 pub fn search(memory: &impl Memory, targets: &[Target]) -> Found {

@@ -114,8 +114,8 @@ impl LateProcesses {
         pids
     }
 
-    /// Removes a process, so that its memory can be searched. [`LateProcesses::searched`] puts the process
-    /// back.
+    /// Removes a process from this list and returns it, so that its memory can be searched.
+    /// [`LateProcesses::searched`] puts the process back.
     pub fn take(&mut self, pid: u32) -> Option<LateProcess> {
         self.processes.remove(&pid)
     }

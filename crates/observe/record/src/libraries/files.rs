@@ -11,7 +11,7 @@ pub fn is_known(path: &str) -> bool {
     Library::of_path(path).is_some()
 }
 
-/// Returns whether the path names a library that is only in ROS 2 processes: libtracetools.
+/// Returns whether the path names libtracetools, a library that only ROS 2 processes load.
 pub fn is_tracing(path: &str) -> bool {
     Library::of_path(path) == Some(Library::Tracetools)
 }

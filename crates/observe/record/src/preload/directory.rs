@@ -35,12 +35,12 @@ pub struct Directory {
 
 impl Directory {
     /// Makes a directory below the first of `parents` in which this is possible, and fills it with
-    /// `fill`. Its name begins with `prefix`. Removes directories with this prefix whose owners
-    /// were killed.
+    /// `fill`. The directory's name begins with `prefix`. Removes directories with this prefix
+    /// whose owners were killed.
     ///
     /// # Errors
     ///
-    /// Fails if no directory can be made below any of the parents, or if there is none.
+    /// Fails if no directory can be made below any of the parents, or if `parents` is empty.
     pub fn make<'a>(
         prefix: &str,
         parents: impl Iterator<Item = &'a PathBuf>,

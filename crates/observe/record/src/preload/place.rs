@@ -50,7 +50,8 @@ pub struct Place {
 
 impl Place {
     /// Writes the library to a directory from which programs can be loaded, and makes a directory
-    /// for rings in memory. Only this user can reach them (mode 0700).
+    /// for rings in memory. Only the user that the recorded programs run as can reach the two
+    /// directories (mode 0700).
     ///
     /// # Errors
     ///

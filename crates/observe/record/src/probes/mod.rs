@@ -71,7 +71,8 @@ pub enum Library {
 }
 
 impl Library {
-    /// Returns whether this is a library of Cyclone DDS or Fast DDS. ROS 2 uses such libraries too.
+    /// Returns whether this is a library of Cyclone DDS or Fast DDS. Such a library does not show
+    /// that a process uses ROS 2, because other programs load it, too.
     pub fn is_dds(self) -> bool {
         matches!(self, Library::Cyclone | Library::FastDds)
     }

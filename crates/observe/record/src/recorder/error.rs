@@ -43,7 +43,8 @@ pub enum RecordError {
 }
 
 impl RecordError {
-    /// Returns whether the command line is wrong, because it names something that does not exist.
+    /// Returns whether the command line is wrong: it names something that does not exist or cannot
+    /// be used, or it requests the preloaded library without a command.
     pub fn is_usage(&self) -> bool {
         matches!(
             self,

@@ -63,8 +63,8 @@ pub struct RecordOptions {
     /// The size of the ring buffer in bytes. It is rounded up to a power of two.
     pub buffer_bytes: u32,
     pub placement: PlacementPolicy,
-    /// Keeps privileges that recording no longer needs after the probes are attached. This is for a caller
-    /// that changes the machine while it records.
+    /// Keeps the privileges that recording no longer needs after the probes are attached. This is
+    /// for a caller that changes the machine while it records.
     pub keep_privileges: bool,
     /// Determines, in the kernel, to which execution of a chain each item belongs. See
     /// [`Control::lineage`](super::Control::lineage).

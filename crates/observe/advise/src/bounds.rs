@@ -79,10 +79,10 @@ pub struct StepBound {
     /// The longest measured time, in ns, from an item's publication until the item reached the
     /// callback's executor.
     pub transport_ns: u64,
-    /// The bound of the time from the item's arrival to the callback's end, in ns. For the first
-    /// callback of a chain, this time begins at the callback's start.
+    /// The bound of the time, in ns, from the item's arrival at the callback's executor to the
+    /// callback's end. For the first callback of a chain, this time begins at the callback's start.
     pub response_ns: u64,
-    /// The part of `response_ns`, in ns, in which other callbacks run.
+    /// The part of `response_ns`, in ns, in which other callbacks of the same executor run.
     pub others_ns: u64,
 }
 
@@ -109,7 +109,7 @@ impl ChainBound {
 }
 
 /// Returns an upper bound of the latency of each chain in `order`, a list of chain indices in the
-/// model.
+/// model. The bounds are in the order of this list.
 pub fn bounds(model: &Model, order: &[usize]) -> Vec<ChainBound> {
     let view = View::of(model, order);
     let of = |(i, chain): (usize, &Chain)| ChainBound {
@@ -260,8 +260,8 @@ fn responses(loads: &mut [Load]) -> bool {
     true
 }
 
-/// Returns the bound of a callback's response time, and the part of it in which other callbacks
-/// run.
+/// Returns the bound of a callback's response time, and the part of this bound in which other
+/// callbacks run, both in ns.
 fn response(view: &View<'_>, callback: &Callback) -> Result<(u64, u64), NoBound> {
     let executor = view.executor(callback).map(|i| &view.model.executors[i]);
     if executor.is_none_or(|e| e.threads != 1) {

@@ -35,8 +35,9 @@ pub struct Priorities {
 
 impl Priorities {
     /// Assigns priorities as PiCAS does (Choi, Xiang, Kim, RTAS 2021, section 4). All callbacks of
-    /// a more important chain are above those of a less important one. Within a chain, callbacks
-    /// nearer to its end are higher, so that a current item goes before the next one.
+    /// a more important chain get higher priorities than those of a less important one. Within a
+    /// chain, callbacks nearer to its end get higher priorities, so that the chain finishes one
+    /// item before it begins the next.
     ///
     /// `order` has the indices of chains in the model, the most important first.
     pub fn of(model: &Model, order: &[usize]) -> Self {

@@ -15,7 +15,8 @@ pub(crate) struct View<'m> {
 
 pub(crate) struct Step<'m> {
     pub(crate) callback: &'m Callback,
-    /// The mean part of the chain's latency from the callback's start to its publication, in ns.
+    /// The mean time in ns from the callback's start to its publication, as a part of the chain's
+    /// latency.
     pub(crate) own_ns: f64,
     /// The edge from the previous callback, and the mean time in ns that this edge adds to the
     /// chain's latency. `None` for the first callback of the chain.

@@ -50,7 +50,7 @@ impl Requirements {
     }
 }
 
-/// The limits for the chain with this id, or for all chains between these ends.
+/// The limits for the chain with the id `chain`, or for all chains from `from` to `to`.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -67,7 +67,7 @@ pub struct ChainRule {
     /// The callbacks, nodes or topics that the chain must pass, all of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub through: Vec<String>,
-    /// The time from the first callback's start to the output.
+    /// The limits of the time from the first callback's start to the output.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub latency: Times,
     #[serde(skip_serializing_if = "Times::is_empty")]
@@ -105,7 +105,7 @@ pub struct CallbackRule {
     pub preempted: Times,
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub blocked: Times,
-    /// The share of one CPU that the callback uses.
+    /// The limit of the share of one CPU that the callback uses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load: Option<Limit<Share>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -115,7 +115,8 @@ pub struct CallbackRule {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ThreadRule {
-    /// The scheduling policy: `other`, `fifo`, `rr`, `batch`, `idle`, `deadline` or `ext`.
+    /// The scheduling policy that the threads must have: `other`, `fifo`, `rr`, `batch`, `idle`,
+    /// `deadline` or `ext`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -136,12 +137,13 @@ pub struct TopicRule {
     pub to: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Limit<Rate>>,
-    /// The time from the publication of a message to the start of the callback that takes it.
+    /// The limits of the time from the publication of a message to the start of the callback that
+    /// takes it.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub latency: Times,
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub waiting: Times,
-    /// The share of items that were never taken, for an unknown reason.
+    /// The limit of the share of items that were never taken, for an unknown reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<Limit<Share>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -152,7 +154,7 @@ pub struct TopicRule {
 #[serde(deny_unknown_fields)]
 pub struct CpuRule {
     pub cpu: u16,
-    /// The share of the CPU's time that callbacks use.
+    /// The limit of the share of the CPU's time that callbacks use.
     pub load: Limit<Share>,
 }
 

@@ -30,9 +30,9 @@ struct Seen<'t> {
 pub(crate) struct Decoder<'a, 't> {
     bytes: &'a [u8],
     order: Order,
-    /// The position of the next bit.
+    /// The position of the next bit, in bits from the beginning of `bytes`.
     pub(crate) at: u64,
-    /// The end of the content, in bits.
+    /// The position at which the content of `bytes` ends, in bits.
     end: u64,
     /// The latest value of the trace's clock. Each integer that is a time of this clock advances
     /// it.

@@ -23,9 +23,9 @@ pub struct Found {
     pub id: String,
     /// The readable name of the callback, chain or edge (untrusted).
     pub title: String,
-    /// The first model's median in ns; for losses the share of items.
+    /// The first model's median in ns. For losses, the share of lost items.
     pub a: f64,
-    /// The second model's median in ns; for losses the share of items.
+    /// The second model's median in ns. For losses, the share of lost items.
     pub b: f64,
     pub change: Change,
     /// The probability of the change by chance, corrected for all comparisons (Holm).

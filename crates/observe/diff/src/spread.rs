@@ -271,8 +271,8 @@ fn fit(kind: Kind, own: &[&Single]) -> f64 {
 mod tests {
     use super::*;
 
-    /// Returns shifts at equal steps of the normal distribution with this standard deviation. The
-    /// last `changed` ones are shifted by one half.
+    /// Returns shifts that represent a normal distribution with this standard deviation: its
+    /// quantiles at equal steps of probability. Adds 0.5 to the last `changed` shifts.
     fn shifts(count: usize, deviation: f64, changed: usize) -> Vec<(Figure, Single)> {
         let value = |i: usize| {
             let share = (i as f64 + 0.5) / count as f64;

@@ -237,7 +237,8 @@ pub struct Callback {
     /// The name of the topic or service that triggers the callback. Empty for a timer and for a
     /// thread.
     pub input: String,
-    /// The node of the client whose requests this vertex serves. `None` unless the vertex is a service.
+    /// The node of the client whose requests this vertex serves. `None` unless the vertex is a
+    /// service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caller: Option<String>,
     /// The period of a timer in ns. For other callbacks, the median inter-arrival time if the times
@@ -455,7 +456,7 @@ pub struct EdgeFigures {
     pub unselected: u64,
 }
 
-/// The condition on its inputs under which a junction runs.
+/// The condition under which a junction runs: new data of all its inputs, or data of any input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JunctionKind {

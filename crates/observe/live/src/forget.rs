@@ -63,8 +63,9 @@ impl Live {
         std::mem::take(&mut self.forgetting.new_left_out)
     }
 
-    /// Forgets the callbacks, paths, edges, topics and threads that were last seen long before
-    /// `now_ns`. Once a minute, also forgets the nodes that ended long before.
+    /// Forgets the callbacks, paths, edges, topics and threads that were last seen longer before
+    /// `now_ns` than the options allow. Once a minute, also forgets the nodes that ended longer
+    /// before `now_ns` than the options allow.
     pub(crate) fn forget(&mut self, now_ns: u64) {
         let before = now_ns.saturating_sub(self.forgetting.after_ns);
         self.callbacks.forget_before(before);
@@ -139,8 +140,8 @@ impl Live {
         (self.synth.kept(), entries)
     }
 
-    /// Returns the number of callbacks, paths, edges, topics and threads that were forgotten because
-    /// they had not been seen for
+    /// Returns the number of callbacks, paths, edges, topics and threads that were forgotten
+    /// because they had not been seen for
     /// [`LiveOptions::forget_after_ns`](crate::LiveOptions::forget_after_ns).
     pub fn forgotten(&self) -> u64 {
         let of_machine = self.machine.as_ref();

@@ -36,8 +36,8 @@ pub(crate) struct Machine {
     pub(crate) threads: Kept<u32, Thread>,
     /// The time in ns for which observed threads had each CPU.
     pub(crate) cpus: Kept<u16, Windows<u64>>,
-    /// The time in ns for which each component had a CPU while an observed thread waited for it. The
-    /// keys are indices into [`Synth::components`](onbeat_synth::Synth::components).
+    /// The time in ns for which each component had a CPU while an observed thread waited for it.
+    /// The keys are indices into [`Synth::components`](onbeat_synth::Synth::components).
     pub(crate) holders: Kept<u32, Windows<u64>>,
     /// The executions of chains that will be cut into stretches as soon as no later event can
     /// change their stretches.

@@ -53,8 +53,8 @@ impl<T> PerSpan<T> {
     }
 }
 
-/// The summary of a distribution of times: number, mean, median, 99th percentile and largest. Without
-/// values, all fields are 0.
+/// The summary of a distribution of times: number, mean, median, 99th percentile and largest.
+/// Without values, all fields are 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 #[allow(missing_docs)]
 pub struct Times {
@@ -251,8 +251,8 @@ pub struct View {
     pub elapsed_ns: u64,
     pub events: PerSpan<u64>,
     pub lost_events: PerSpan<u64>,
-    /// The number of callbacks, paths, edges, topics and threads that were forgotten because they had
-    /// not been seen for [`LiveOptions::forget_after_ns`](crate::LiveOptions::forget_after_ns).
+    /// The number of callbacks, paths, edges, topics and threads that were forgotten because they
+    /// had not been seen for [`LiveOptions::forget_after_ns`](crate::LiveOptions::forget_after_ns).
     pub forgotten: u64,
     /// The number of nodes that were forgotten because they ended more than
     /// [`LiveOptions::forget_nodes_after_ns`](crate::LiveOptions::forget_nodes_after_ns) ago.
@@ -351,7 +351,7 @@ impl Live {
     }
 
     /// Returns for each span the time that `windows` covers, in seconds: from the start of the
-    /// span, or from the first value if this is later. At least 1.
+    /// span, or from the first value if this is later. The time is at least 1 s.
     fn seconds_of<T: Default>(&self, windows: &Windows<T>) -> PerSpan<f64> {
         let (start, now) = (self.start_ns(), self.now_ns());
         let first = windows.first_ns().unwrap_or(start);

@@ -32,7 +32,8 @@ pub enum Decoded {
     /// needs a probe.
     Listener {
         pid: u32,
-        /// The address at which the listener's function for new data begins, in the process's memory.
+        /// The address at which the listener's function for new data begins, in the process's
+        /// memory.
         function: u64,
         fast: bool,
         stopped: bool,

@@ -68,7 +68,7 @@ fn wait_for_cpu_ns(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<f64> {
     is_alone.then(|| edge.figures.waiting_ns.mean().min(part_ns))
 }
 
-/// Returns the callbacks that have a higher real-time priority on one of `callback`'s CPUs,
+/// Returns the callbacks that have a higher real-time priority than `callback` on one of its CPUs,
 /// although they belong only to less important chains or to none.
 fn less_important_ahead<'m>(
     on: &OnChain<'_, 'm>,

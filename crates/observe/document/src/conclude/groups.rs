@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const MIN_OUTPUTS: u64 = 5;
 
-/// The number of observations at which onbeat treats an effect as real and not as chance.
+/// The number of observations from which on onbeat treats an effect as real and not as chance.
 const SEVERAL: u64 = 2;
 
 #[derive(Debug, Clone, PartialEq)]

@@ -88,7 +88,7 @@ pub enum Note<V = String, N = String> {
     #[serde(with = "no_subject")]
     UnknownCallback,
     /// A task executed a goal of this action, and the recording does not show which goal, for
-    /// example because it was sent before the recording.
+    /// example because the goal was sent before the recording.
     UnknownGoal(N),
     #[serde(with = "no_subject")]
     UnknownHandle,

@@ -84,9 +84,9 @@ impl RecordedCommand {
 
     /// Starts a command, which is a program and its arguments.
     ///
-    /// Under sudo the command runs as the user who called sudo, with that user's groups and environment. With
-    /// `to_stderr`, the command's output goes to onbeat's standard error. The guard process resumes processes
-    /// that stay suspended too long.
+    /// Under sudo the command runs as the user who called sudo, with that user's groups and
+    /// environment. With `to_stderr`, the command's output goes to onbeat's standard error. The
+    /// guard process resumes processes that stay suspended too long.
     pub fn start(
         words: &[String],
         to_stderr: bool,

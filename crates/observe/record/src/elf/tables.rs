@@ -11,16 +11,16 @@ use object::LittleEndian as LE;
 const SEGMENTS_MAX: u64 = 4096;
 /// The largest number of sections that is accepted. A library has about forty.
 const SECTIONS_MAX: u64 = 1 << 16;
-/// The largest string table that is accepted, in bytes. With debug information, the largest programs of ROS 2
-/// have a few tens of MiB.
+/// The largest string table that is accepted, in bytes. With debug information, the largest
+/// programs of ROS 2 have a few tens of MiB.
 const STRINGS_MAX: u64 = 128 << 20;
 const SYMBOLS_MAX: u64 = 8 << 20;
 const SYMBOLS_AT_ONCE: u64 = 4096;
-/// The longest symbol name that is accepted, in bytes. Synchronisers of many types have names of a few
-/// thousand bytes.
+/// The longest symbol name that is accepted, in bytes. Synchronisers of many types have names of a
+/// few thousand bytes.
 const NAME_MAX: usize = 16 << 10;
-/// The largest number of name bytes that are read in total. Names may overlap, so a table of one MiB can have
-/// a million names of one MiB each.
+/// The largest number of name bytes that are read in total. Names may overlap, so a table of one
+/// MiB can have a million names of one MiB each.
 const NAMES_MAX: usize = 256 << 20;
 
 type Header = elf::FileHeader64<LE>;

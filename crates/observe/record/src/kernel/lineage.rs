@@ -23,9 +23,10 @@ pub enum Root {
     Publisher(u64),
 }
 
-/// A place where a chain's data waits for other inputs: a synchroniser, or callbacks that store messages
-/// until all inputs have arrived. An output belongs to the execution whose input is stored, whichever input
-/// comes last. If inputs of several executions were stored, the output's execution is unknown.
+/// A place where a chain's data waits for other inputs: a synchroniser, or callbacks that store
+/// messages until all inputs have arrived. An output belongs to the execution whose input is
+/// stored, whichever input comes last. If inputs of several executions were stored, the output's
+/// execution is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Join {
     /// The start of the callback that takes the chain's input: an rclcpp callback or a

@@ -33,7 +33,8 @@ pub enum TypesError {
     OtherKernel(PathBuf),
 }
 
-/// The type information that describes the running kernel's structs: the kernel's own, or a file of the user.
+/// The type information that describes the running kernel's structs: the kernel's own, or a file of
+/// the user.
 pub struct Types(Option<Given>);
 
 struct Given {
@@ -98,7 +99,8 @@ impl Given {
     }
 }
 
-/// Checks the size, the header and the positions of the sections of a BTF file. Returns the first fault.
+/// Checks the size, the header and the positions of the sections of a BTF file. Returns the first
+/// fault.
 fn check(bytes: &[u8]) -> Result<(), &'static str> {
     if bytes.len() as u64 > BYTES_MAX {
         return Err("the file has more than 64 MiB");

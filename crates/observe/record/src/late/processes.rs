@@ -6,8 +6,8 @@ use onbeat_trace::{EndpointKind, EventKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// The time from the first endpoint of a process to the first search of its memory. By then, the process has
-/// used most of its endpoints.
+/// The time from the first endpoint of a process to the first search of its memory. By then, the
+/// process has used most of its endpoints.
 const FIRST_SEARCH_AFTER: Duration = Duration::from_millis(300);
 
 const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -126,8 +126,8 @@ impl LateProcesses {
 }
 
 impl LateProcess {
-    /// Searches the process's memory. If the time ends before the search is complete, the result is discarded:
-    /// a layout that holds for a part of the endpoints may be wrong.
+    /// Searches the process's memory. If the time ends before the search is complete, the result is
+    /// discarded: a layout that holds for a part of the endpoints may be wrong.
     pub fn search(&mut self, memory: &ProcessMemory<'_>) -> Searched {
         self.search_in(memory, || memory.is_over())
     }

@@ -64,8 +64,8 @@ fn without_events(threads: Vec<u32>, seen: &[Seen], known: &mut BTreeSet<u32>) -
     threads
 }
 
-/// Returns whether the error means that events cannot be opened for a thread: the thread has ended, or its
-/// process has gained more rights and therefore also lost inherited events.
+/// Returns whether the error means that events cannot be opened for a thread: the thread has ended,
+/// or its process has gained more rights and therefore also lost inherited events.
 fn cannot_inherit(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

@@ -137,8 +137,8 @@ fn make_below(prefix: &str, parent: &Path) -> io::Result<PathBuf> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// Returns whether the dynamic linker can load a library from a directory. The linker splits `LD_PRELOAD` at
-/// blanks and colons, and containers mount some directories as noexec.
+/// Returns whether the dynamic linker can load a library from a directory. The linker splits
+/// `LD_PRELOAD` at blanks and colons, and containers mount some directories as noexec.
 pub fn may_load_from(directory: &Path) -> bool {
     let bytes = directory.as_os_str().as_bytes();
     let Ok(path) = CString::new(bytes) else {

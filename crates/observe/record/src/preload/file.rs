@@ -107,8 +107,8 @@ pub fn written(file: &File, rings: usize, known: &[Ring]) -> Result<Vec<u64>, Fa
 }
 
 impl Ring {
-    /// Passes the records up to `written` to `each`, at most `left` of them, and then writes the new position
-    /// for the writer.
+    /// Passes the records up to `written` to `each`, at most `left` of them, and then writes the
+    /// new position for the writer.
     ///
     /// `buffer` is memory that the caller reuses in later calls. Returns whether all records were
     /// passed. After a [`Fault`] the ring is not read any more.

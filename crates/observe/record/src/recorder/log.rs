@@ -157,8 +157,8 @@ impl Log {
         self.output.push_own(time_ns, 0, 0, kind);
     }
 
-    /// Records that a CPU lost events of a kind: `new` since the last call, `total` since the recording
-    /// began.
+    /// Records that a CPU lost events of a kind: `new` since the last call, `total` since the
+    /// recording began.
     pub fn lost(&mut self, name: &str, cpu: u16, (new, total): (u64, u64)) {
         self.manifest.lost(name, cpu, total);
         self.output.push(Event {

@@ -54,8 +54,8 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Loads the BPF programs, makes the trace directory, and attaches the probes that can be attached before
-    /// the target runs.
+    /// Loads the BPF programs, makes the trace directory, and attaches the probes that can be
+    /// attached before the target runs.
     pub fn begin(options: &RecordOptions) -> Result<Recording, RecordError> {
         // Still with the user's rights only.
         let types = Types::open(options.btf.as_deref()).map_err(KernelLoadError::from)?;
@@ -145,8 +145,8 @@ impl Recording {
         }
     }
 
-    /// Marks the processes that the named processes have started, except this process and its children. Returns
-    /// all marked processes.
+    /// Marks the processes that the named processes have started, except this process and its
+    /// children. Returns all marked processes.
     fn mark_descendants(&self, named: &[u32]) -> Vec<u32> {
         let own = onbeat_proc::tree(std::process::id());
         let mut marked = named.to_vec();
@@ -168,7 +168,8 @@ impl Recording {
         marked
     }
 
-    /// Probes processes that already run. All of them are marked late before the first probe is attached.
+    /// Probes processes that already run. All of them are marked late before the first probe is
+    /// attached.
     fn probe_running(&mut self, mut pids: Vec<u32>) {
         pids.retain(|&pid| {
             self.libraries.is_traceable(pid, false) || self.libraries.has_flow(pid, false)
@@ -392,8 +393,8 @@ impl Recording {
         }
     }
 
-    /// Probes the ROS 2 libraries that a running process has loaded. The process's other files are probed
-    /// later, when nothing is urgent.
+    /// Probes the ROS 2 libraries that a running process has loaded. The process's other files are
+    /// probed later, when nothing is urgent.
     fn visit_running(&mut self, pid: u32) {
         if self.libraries.is_traceable(pid, true) {
             self.kernel.mark_late(pid);

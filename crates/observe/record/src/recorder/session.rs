@@ -7,8 +7,8 @@ use crate::command::{CommandLibrary, CommandStartError, RecordedCommand};
 use std::time::Duration;
 
 pub trait Session: Sized {
-    /// Starts a command and records the command and all its descendants from their first instruction on. With
-    /// BPF programs, the command and its descendants also load `library`.
+    /// Starts a command and records the command and all its descendants from their first
+    /// instruction on. With BPF programs, the command and its descendants also load `library`.
     fn start_command(
         &mut self,
         words: &[String],
@@ -20,8 +20,8 @@ pub trait Session: Sized {
     /// the privileges. `needs_start` says that a command is still to be started.
     fn drop_privileges(&self, needs_start: bool);
 
-    /// Waits for records up to `timeout`, handles them, and writes the complete events. If more records wait,
-    /// returns the time of the latest record taken.
+    /// Waits for records up to `timeout`, handles them, and writes the complete events. If more
+    /// records wait, returns the time of the latest record taken.
     fn turn(
         &mut self,
         timeout: Duration,

@@ -49,7 +49,7 @@ pub(crate) trait Backend: Send + Sync {
 
     /// Returns the longest time that a writer may take from its first file to its index rows.
     /// Returns `None` if a lock separates writing from tidying. If a file is twice this old and no
-    /// row names it, it does not belong to a running writer.
+    /// row of the index names it, the file does not belong to a running writer.
     fn max_write_time(&self) -> Option<Duration>;
 
     /// Locks the store until the result is dropped: exclusively to tidy, shared to write. Does

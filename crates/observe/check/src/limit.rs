@@ -59,10 +59,10 @@ impl Unit for Count {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limit<U> {
     /// The lower end of the limit, in the unit in which onbeat stores the quantity `U` (for a time:
-    /// ns). `None` if there is no lower end.
+    /// ns). `None` if the limit has no lower end.
     pub least: Option<f64>,
     /// The upper end of the limit, in the unit in which onbeat stores the quantity `U` (for a time:
-    /// ns). `None` if there is no upper end.
+    /// ns). `None` if the limit has no upper end.
     pub most: Option<f64>,
     is_single: bool,
     unit: PhantomData<U>,

@@ -55,7 +55,7 @@ impl<'a, 't> Decoder<'a, 't> {
     }
 
     /// Returns the latest value of the integer `name` that the decoder has read. Returns `None` if
-    /// there is no such integer, or if it is negative.
+    /// the decoder has read none, or if the value is negative.
     pub(crate) fn number(&self, name: &str) -> Option<u64> {
         let found = self.seen.iter().rev().find(|seen| seen.name == name)?;
         u64::try_from(found.value).ok()

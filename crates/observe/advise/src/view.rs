@@ -103,7 +103,7 @@ impl<'m> View<'m> {
     }
 
     /// Returns the rank of the most important chain that contains the callback. The most important
-    /// chain has rank 0.
+    /// chain of all has rank 0. Returns `None` if no chain contains the callback.
     pub(crate) fn importance(&self, callback: &Callback) -> Option<usize> {
         let mut chains = self.chains();
         chains.position(|(_, chain)| chain.callbacks.contains(&callback.id))

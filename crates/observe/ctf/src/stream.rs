@@ -194,7 +194,7 @@ impl Stream {
         })
     }
 
-    /// Passes the current event to `see`. The caller must call it once after each
+    /// Passes the current event to `see`. The caller must call this function once after each
     /// [`Stream::advance`] that found an event.
     pub(crate) fn take(&mut self, metadata: &Metadata, see: &mut dyn FnMut(&Seen)) {
         let Some(ahead) = self.ahead.take() else {

@@ -27,7 +27,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Returns whether CARET made this event although tracetools made the same event, too.
+    /// Returns whether CARET made this event as a repetition, because tracetools made the same
+    /// event itself.
     pub(crate) fn is_repeated(&self, call: Call, caret: bool) -> bool {
         caret && self.calls.contains(&call)
     }

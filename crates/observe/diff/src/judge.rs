@@ -67,7 +67,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Reports whether nothing changed.
+    /// Reports whether nothing changed between the two models.
     pub fn is_empty(&self) -> bool {
         self.structure.is_empty() && self.figures.is_empty()
     }
@@ -136,7 +136,7 @@ pub fn diff(a: &Model, b: &Model, options: &Options) -> Report {
 
 /// Tests all figures with the correction for their number, and returns the spreads between runs.
 /// The first test finds changed figures, which say nothing about the spread. The function then
-/// estimates the spread without them, and tests all figures again.
+/// estimates the spread without the changed figures, and tests all figures again.
 fn test(
     measured: &[(&Row<'_>, Measured)],
     others: &[Found],

@@ -205,8 +205,8 @@ impl Spread {
         }
     }
 
-    /// Returns the weight of the estimated spread, 0 to 1. The assumed spread has the rest of the
-    /// weight.
+    /// Returns the weight of the estimated spread in the result of [`Self::blend`], 0 to 1. The
+    /// assumed spread has the rest of the weight.
     fn trust(&self, scale: &Scale) -> f64 {
         match self.options.estimate_spread {
             true => ((scale.figures as f64 - ASSUMED_UP_TO_FIGURES)

@@ -347,9 +347,9 @@ pub struct Typical {
     /// in older models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_ns: Option<u64>,
-    /// The number of independent values that would carry the same information. It is lower than
-    /// `count` because values close in time are similar. 0 if there are too few values for an
-    /// estimate.
+    /// The number of independent values that would carry the same information as all values
+    /// together. It is lower than `count` because values close in time are similar. 0 if there are
+    /// too few values for an estimate.
     pub effective: u64,
 }
 
@@ -480,7 +480,7 @@ pub enum JunctionState {
     Stated,
 }
 
-/// The rule by which an AND junction chooses the items of its inputs that it joins.
+/// The rule by which an AND junction chooses which items of its inputs it joins.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]

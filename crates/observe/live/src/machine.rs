@@ -54,8 +54,8 @@ impl Machine {
         }
     }
 
-    /// Processes the next event. `time_ns` is the event's time, or the time of an earlier event if
-    /// that is later.
+    /// Processes the next event. `time_ns` is the latest of the times of this event and all earlier
+    /// ones.
     pub(crate) fn push(&mut self, event: &Event, time_ns: u64) {
         self.every.push(event);
         match &event.kind {
@@ -131,7 +131,8 @@ impl Machine {
         }
     }
 
-    /// Moves the waits for CPUs and the joins of synchronisers from the synthesis to this value.
+    /// Takes two kinds of observations from the synthesis: how long threads waited for CPUs, and
+    /// which items synchronisers joined.
     pub(crate) fn take(&mut self, synth: &mut Synth) {
         let mut all_held = Vec::new();
         self.every.take_seeing(synth, |held| all_held.push(*held));
@@ -169,8 +170,8 @@ impl Machine {
         }
     }
 
-    /// Forgets the callbacks and components whose numbers the synthesis gives to others from now
-    /// on.
+    /// Forgets the callbacks and components whose numbers the synthesis gives to other callbacks
+    /// and components from now on.
     pub(crate) fn forget(
         &mut self,
         is_gone_callback: impl Fn(u32) -> bool,

@@ -106,8 +106,8 @@ fn short_lived(rounds: &[Round], kind: u8, generations: u32, ids: u32) -> Vec<Ev
 /// for a short time.
 const BRIEF: [u64; 3] = [0x30, 0x31, 0x55];
 
-/// Returns the events that create the endpoints and the timer of [`BRIEF`]. `number` gives them
-/// different names and another period for each call.
+/// Returns the events that create the endpoints and the timer of [`BRIEF`]. The topic's name and
+/// the timer's period depend on `number`.
 fn brief_creation(number: u32) -> Vec<(u32, EventKind)> {
     let [publisher, subscription, timer] = BRIEF;
     let topic = format!("/brief{number}");

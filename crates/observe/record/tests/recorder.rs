@@ -86,8 +86,8 @@ print('published', len(sent), flush=True)
 /// A script that publishes alternately at addresses that differ only in a few bits, and prints the
 /// addresses.
 ///
-/// Every other address is a publisher of the application. The others belong to the middleware. The
-/// last address is not a client.
+/// Every other address is a publisher of the application. The remaining addresses belong to the
+/// middleware. The script also sends requests at the last address, which is not a client.
 const ALIKE: &str = "
 import ctypes, mmap, rclpy
 rclpy.init()

@@ -57,11 +57,10 @@ pub(crate) fn of_modes(
     modes.into_iter().map(|m| (m.clone(), of(m))).collect()
 }
 
-/// Returns a chain's figures with new names for the parts of its latency (`shares`). The parts that
-/// belong to one collapsed stretch of the chain become one part.
+/// Returns a chain's figures with new names for the elements of its latency (`shares`). Successive
+/// elements that belong to one collapsed part become one element.
 ///
-/// `names` has one name per part of the latency: alternately the name of a callback and of the
-/// topic after it.
+/// `names` has one name per element: alternately the name of a callback and of the topic after it.
 pub(crate) fn of_chain(
     figures: &ChainFigures,
     parts: &[(usize, usize)],

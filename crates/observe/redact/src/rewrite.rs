@@ -350,7 +350,8 @@ impl<'m, 'n> Rewrite<'m, 'n> {
     }
 
     /// Returns the publishers and subscriptions of the redacted model. If parts are collapsed, only
-    /// publishers and subscriptions on visible topics stay. They become endpoints of their parts.
+    /// publishers and subscriptions on visible topics stay. They become endpoints of the parts
+    /// whose callbacks use them.
     fn endpoints(&self) -> Vec<Endpoint> {
         let stays = |e: &&Endpoint| !self.collapse || self.names.shows_topic(&e.topic);
         let renamed = |e: &Endpoint| {
@@ -645,7 +646,7 @@ impl<'m, 'n> Rewrite<'m, 'n> {
     }
 
     /// Returns the chains that stay in the redacted model. Also returns the number of paths through
-    /// parts for which only the mean latency is known.
+    /// a part whose latency has no distribution, but only a mean.
     fn all_chains(&self) -> (Vec<Chain>, usize) {
         let of_old = |&i: &usize| &self.model.chains[i];
         let (mut ways, mut measured) = (BTreeSet::new(), BTreeSet::new());

@@ -250,7 +250,7 @@ fn merging_one_more_model_reads_only_its_path_to_the_root(on: On) {
 }
 
 /// A model that is put twice counts once. If it is put under two builds, queries for either build
-/// find it. A query finds a model only if all its runs fit.
+/// find it. A query finds a model only if all runs of the model fit the query.
 fn queries_find_exactly_the_objects_that_fit(on: On) {
     let place = Place::new(on);
     let urban = model("a", "urban", 100, &[5]);

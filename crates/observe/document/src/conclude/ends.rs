@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 type Modes = BTreeMap<String, PathFigures>;
 
 /// Returns the end-to-end figures of each source and sink, and of the ends that the user named.
-/// Moves the evidence that these figures do not show to `hidden`.
+/// Moves to `hidden` the evidence that these figures do not show.
 pub(super) fn end_to_end(
     evidence: &mut Evidence,
     groups: &Groups,

@@ -77,7 +77,8 @@ impl Group {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Criterion {
     MessageFilters,
-    /// The data show the junction: each output followed a new input of each member.
+    /// The data show the junction: each output followed a new input of each subscription of the
+    /// group.
     DataFlow,
     Stated,
 }
@@ -338,8 +339,8 @@ impl<'a> Deciding<'a> {
     }
 
     /// Reports whether a member had exactly one input between each output and the next, or as many
-    /// inputs as outputs, each before its output. One output in twenty may be an exception, and at
-    /// least one output in all.
+    /// inputs as outputs, each before its output. One output in twenty may be an exception, but
+    /// always at least one output.
     fn one_input_per_output(&self, m: &MemberEvidence) -> bool {
         let outputs = self.evidence.outputs;
         outputs - m.once.min(outputs) <= self.few()

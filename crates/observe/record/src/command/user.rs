@@ -178,8 +178,8 @@ pub fn variable(name: &str) -> Option<OsString> {
 }
 
 /// Returns whether a process is a sudo process: it is called `sudo` and has root's rights. Any
-/// process can have this name, and only root's processes have these rights. The real user may still
-/// be the caller, because sudo-rs does not change it.
+/// process can have this name, and only root's processes have these rights. The process's real user
+/// may still be the caller of sudo, because sudo-rs does not change it.
 fn is_sudo(pid: u32) -> bool {
     let has_roots_rights = |status: onbeat_proc::Status| {
         let effective = status.field("Uid")?.split_ascii_whitespace().nth(1)?;

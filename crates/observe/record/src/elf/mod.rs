@@ -85,7 +85,7 @@ pub struct Function {
     pub code: Vec<u8>,
 }
 
-/// The symbols of one library that the caller asked for.
+/// Those symbols of one library that the caller asked for.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug)]
 pub struct Symbols {

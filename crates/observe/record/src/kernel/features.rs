@@ -25,7 +25,8 @@ pub struct Features {
     /// The kernel can attach uprobes without perf events (6.12). The kernel then waits only once
     /// when many uprobes are detached.
     pub uprobe_link: bool,
-    /// The kernel replaces a probed 5-byte nop by a call, which makes a hit cheaper (6.18).
+    /// The kernel replaces a probed 5-byte nop by a call (6.18). The call makes a hit cheaper, but
+    /// can crash the program, so onbeat does not probe such nops.
     pub fast_nop: bool,
 }
 

@@ -67,8 +67,8 @@ impl Root {
     }
 }
 
-/// The kernel's maps that record for each item when its execution began. They outlive the
-/// recording. After its end, the kernel adds nothing to them.
+/// The kernel's maps that record for each item when its execution began. The maps exist longer than
+/// the recording. After the recording's end, the kernel adds nothing to them.
 #[derive(Debug)]
 pub struct Lineage {
     roots: MapHandle,
@@ -111,7 +111,7 @@ impl Lineage {
     }
 
     /// Adds a join in a process, with no stored input yet. Does nothing if the join's input is a
-    /// timer or a publisher, because such a start takes no input.
+    /// timer or a publisher, because these take no input.
     ///
     /// # Errors
     ///

@@ -43,8 +43,9 @@ struct Given {
 }
 
 impl Types {
-    /// Opens the file that the user named, or else relies on the kernel's own. The caller must have
-    /// only the user's rights, so that onbeat reads no file for a user who may not read it.
+    /// Opens the file of type information that the user named. Without a file, the kernel's own
+    /// type information is used. The caller must have only the user's rights, so that onbeat reads
+    /// no file for a user who may not read it.
     pub fn open(file: Option<&Path>) -> Result<Types, TypesError> {
         file.map(Given::read).transpose().map(Types)
     }

@@ -126,8 +126,9 @@ impl LateProcesses {
 }
 
 impl LateProcess {
-    /// Searches the process's memory. If the time ends before the search is complete, the result is
-    /// discarded: a layout that holds for a part of the endpoints may be wrong.
+    /// Searches the process's memory. If the time limit of `memory` is reached before the search is
+    /// complete, the result is discarded: a layout that holds for a part of the endpoints may be
+    /// wrong.
     pub fn search(&mut self, memory: &ProcessMemory<'_>) -> Searched {
         self.search_in(memory, || memory.is_over())
     }

@@ -10,7 +10,8 @@ use onbeat_trace::EventKind;
 
 const TIMER_STRUCT_WORDS: u64 = 24;
 
-/// The longest period that is accepted: three hours. A larger value is an address.
+/// The longest period that is accepted: three hours. A larger value in memory is an address, not a
+/// period.
 const MAX_PERIOD_NS: u64 = 3 * 3600 * 1_000_000_000;
 
 const MIN_PERIOD_NS: u64 = 10_000;

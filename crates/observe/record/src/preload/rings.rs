@@ -33,7 +33,7 @@ pub struct Losses {
 /// A process whose records are missing in whole or in part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// The process id, in the PID namespace of the process.
+    /// The id of the process, as seen in the process's own PID namespace.
     pub pid: u32,
     /// The reason why the records are missing, as one line for the user.
     pub reason: String,

@@ -52,10 +52,10 @@ pub struct RecordOptions {
     pub way: Way,
     pub target: Target,
     pub limits: Limits,
-    /// Records the scheduler events of all threads of the observed processes. This needs
+    /// If true, records the scheduler events of all threads of the observed processes. This needs
     /// [`Way::Bpf`].
     ///
-    /// Otherwise onbeat records only threads that run callbacks or publish, and the threads that
+    /// If false, onbeat records only threads that run callbacks or publish, and the threads that
     /// these start.
     pub all_threads: bool,
     /// A file with the kernel's type information (BTF), for a kernel that has none in /sys. `None`

@@ -37,8 +37,8 @@ impl Readiness {
         }
     }
 
-    /// Returns whether an event is recorded: an event that describes the system always, any other
-    /// event only if it came after the probes of its process were attached.
+    /// Returns whether an event is recorded. Events that describe the system are always recorded.
+    /// Other events are recorded only if they came after the probes of their process were attached.
     pub fn counts(&self, event: &Event) -> bool {
         let ready = self.processes.get(&event.pid);
         let from_ns = ready.map_or(self.start_ns, |r| r.from_ns);

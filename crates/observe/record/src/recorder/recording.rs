@@ -380,8 +380,8 @@ impl Recording {
         }
     }
 
-    /// Probes the listener function of a process that uses DDS without ROS 2. The process may be
-    /// suspended until then.
+    /// Probes the listener function of a process that uses DDS without ROS 2. If `stopped` is true,
+    /// the process is suspended until the function is probed.
     fn listener(&mut self, pid: u32, (function, fast): (u64, bool), stopped: bool) {
         if stopped || self.is_inside(pid, true) {
             let libraries = &mut self.libraries;

@@ -21,7 +21,7 @@ pub trait Session: Sized {
     fn drop_privileges(&self, needs_start: bool);
 
     /// Waits for records up to `timeout`, handles them, and writes the complete events. If more
-    /// records wait, returns the time of the latest record taken.
+    /// records wait, returns the time of the latest record taken, otherwise `None`.
     fn turn(
         &mut self,
         timeout: Duration,

@@ -31,8 +31,8 @@ use crate::view::View;
 use onbeat_document::schema::{Callback, CallbackType, Chain, Junction, JunctionKind};
 use onbeat_document::Model;
 
-/// The limit of an executor's busy time, as a multiple of its callbacks' longest period. An
-/// executor that is busy for longer without a pause has no bound.
+/// The limit of an executor's busy time, as a multiple of the longest period of the executor's
+/// callbacks. onbeat computes no bound for an executor that is busy for longer without a pause.
 const PERIODS_MAX: u64 = 1000;
 const ROUNDS: usize = 20;
 /// The largest number of steps in the search for a bound. The limit ends the search even for a
@@ -45,7 +45,8 @@ const STEPS: usize = 10_000;
 pub enum NoBound {
     /// The named callback does not run on an executor of one thread.
     NoExecutor(String),
-    /// The chain waits for items of other inputs at the named synchroniser.
+    /// The chain waits for items of other inputs at the named synchroniser. The arrival of these
+    /// items has no bound.
     Junction(String),
     /// The executor of the named callback cannot do all its work in time if callbacks take their
     /// longest times.

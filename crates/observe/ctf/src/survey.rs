@@ -148,7 +148,8 @@ impl Survey {
     }
 
     /// Returns the number of threads of ROS 2 that never get a CPU in the recorded context
-    /// switches. Returns 0 if more threads were switched than the survey stores.
+    /// switches. Returns 0 if more threads were switched than the survey stores, because the number
+    /// is then unknown.
     pub(crate) fn unscheduled(&self) -> usize {
         let known = &self.scheduler.threads;
         if known.len() >= MAX_ROS_THREADS {

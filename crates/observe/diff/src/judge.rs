@@ -282,8 +282,7 @@ fn of_speed(speed: &Speed, options: &Options) -> Found {
 const BURST: f64 = 1.5;
 
 /// Returns the standard deviation of the difference between two runs' shares of lost items, if each
-/// run has a burst of losses ([`BURST`]). With several runs, the standard deviation is taken to be
-/// zero.
+/// run has a burst of losses ([`BURST`]). Returns 0 if both models have several runs.
 fn spread_of_losses(a: &Model, b: &Model) -> f64 {
     if a.runs.len() > 1 && b.runs.len() > 1 {
         return 0.0;

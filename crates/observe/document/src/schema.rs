@@ -266,8 +266,7 @@ pub struct Callback {
 pub struct CallbackFigures {
     /// The execution times: the time on the CPU between start and end (thesis Algorithm 3).
     pub exec_ns: Dist,
-    /// The response times. A response time lasts from the instant at which an execution could run
-    /// until its end.
+    /// The response times. A response time lasts from when an execution could run until it ended.
     pub response_ns: Dist,
     pub interarrival_ns: Dist,
     /// The distances of a timer callback's starts from its releases. For other callbacks,
@@ -583,16 +582,16 @@ pub struct EndToEndFigures {
     /// The times from the newest start of the source on which an output depends to the output's
     /// publication. Outputs whose newest data was read again are left out.
     pub latency_ns: Dist,
-    /// The reaction times: from a start on which one output depends to the first output that
-    /// depends on a later start.
+    /// The reaction times: from a start of the source on which one output depends, to the first
+    /// output that depends on a later start of the source.
     #[serde(default)]
     pub reaction_ns: Dist,
     /// The data ages: from the oldest start of the source on which an output depends to the
-    /// output's publication. `None` means that they equal the latencies.
+    /// output's publication. `None` means that the data ages equal the latencies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub age_ns: Option<Dist>,
-    /// The number of outputs that were published in another mode than the newest start on which
-    /// they depend. Each output counts in the mode of this start.
+    /// The number of outputs that were published in another mode than the newest start of the
+    /// source on which they depend. Each output counts in the mode of this start.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub crossed: u64,
 }
@@ -667,13 +666,13 @@ pub struct ChainFigures {
     /// chain's output (thesis Algorithm 1). Without an output, they end with the last callback. See
     /// [`Chain::from_input`].
     pub latency_ns: Dist,
-    /// The reaction times: each from the start that led to one output until the next output. A
-    /// reaction time is the longest delay of data that arrived just after the first callback looked
-    /// for data.
+    /// The reaction times: each from the start of the first callback that led to one output, until
+    /// the next output. A reaction time is the longest delay of data that arrived just after the
+    /// first callback looked for data.
     #[serde(default)]
     pub reaction_ns: Dist,
-    /// The data ages: the latencies, including outputs from stored data that were read again
-    /// (`--link`). `None` means that they equal the latencies.
+    /// The data ages. They include outputs from stored data that were read again (`--link`), which
+    /// the latencies leave out. `None` means that the data ages equal the latencies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub age_ns: Option<Dist>,
     /// The jitter of the latency in ns: (max - min) / 2.

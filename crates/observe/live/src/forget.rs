@@ -20,8 +20,8 @@ pub(crate) struct Forgetting {
     /// The number of callbacks that were forgotten while their nodes stayed.
     lone_callbacks: u64,
     left_out_processes: u64,
-    /// The ids of processes that have created too many names and callbacks.
-    /// [`Live::drain_left_out_processes`] returns and removes them.
+    /// The ids of processes that have created more names and callbacks than
+    /// `SynthOptions::created_max`. [`Live::drain_left_out_processes`] returns and removes them.
     new_left_out: Vec<u32>,
 }
 
@@ -51,14 +51,15 @@ impl Live {
         }
     }
 
-    /// Returns the number of processes that have created too many names and callbacks. The model
-    /// leaves out their later events.
+    /// Returns the number of processes that have created more names and callbacks than
+    /// [`SynthOptions::created_max`](onbeat_synth::SynthOptions::created_max). The model leaves out
+    /// later events of these processes.
     pub fn left_out_processes(&self) -> u64 {
         self.forgetting.left_out_processes
     }
 
-    /// Returns the ids of the processes that have created too many names and callbacks since the
-    /// last call, but at most 64 ids.
+    /// Returns the ids of the processes that have created more names and callbacks than the options
+    /// allow since the last call, but at most 64 ids.
     pub fn drain_left_out_processes(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.forgetting.new_left_out)
     }

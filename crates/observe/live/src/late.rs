@@ -6,7 +6,7 @@ use onbeat_why::every::{CulpritId, Cut};
 use onbeat_why::{Culprit, Kind, Reason, Stretch};
 use rustc_hash::FxHashMap;
 
-/// The maximum number of causes of one path whose usual times are stored.
+/// The maximum number of causes per path for which onbeat stores the usual times.
 const CAUSES_MAX: usize = 256;
 
 /// The maximum number of causes that are stored for a late execution: those with the largest

@@ -123,8 +123,8 @@ type EdgeNumbers = (Option<u32>, u32, u32);
 /// the end of a part of a chain.
 type PathNumber = (u32, bool);
 
-/// A timing model of a running system, with figures over the last 10 s, the last minute and since
-/// the start. The caller pushes events in the order of their times.
+/// A timing model of a running system, with figures over the last 10 s, over the last minute and
+/// since the first event. The caller pushes events in the order of their times.
 #[derive(Debug, Clone)]
 pub struct Live {
     synth: Synth,
@@ -439,8 +439,8 @@ impl Live {
         }
     }
 
-    /// Returns the figures of a callback since the start. `callback` is its number in the
-    /// synthesis.
+    /// Returns the figures of a callback since the first event. `callback` is the callback's number
+    /// in the synthesis.
     pub fn callback_total(&self, callback: u32) -> Option<&CallbackTally> {
         self.callbacks.get(&callback).map(Windows::total)
     }
@@ -451,8 +451,8 @@ impl Live {
         &self.structure.ids
     }
 
-    /// Returns the figures of each edge since the start, with the ids of its callbacks and its
-    /// topic.
+    /// Returns the figures of each edge since the first event, with the ids of its callbacks and
+    /// its topic.
     pub fn edge_totals(&self) -> Vec<(Option<&str>, &str, &str, &EdgeTally)> {
         let ids = &self.structure.ids;
         let id = |number: u32| ids.get(number as usize)?.as_deref();

@@ -22,9 +22,9 @@ pub struct CallbackTally {
     /// The number of executions, including those without known times.
     pub executions: u64,
     pub exec_ns: Dist,
-    /// The time from the instant at which an execution could run to its end.
+    /// The time from when an execution could run until it ended.
     pub response_ns: Dist,
-    /// The time from the instant at which an execution could run to its start.
+    /// The time from when an execution could run until it started.
     pub queued_ns: Dist,
     pub interarrival_ns: Dist,
     /// The time per execution in which the callback's thread was ready and had no CPU.

@@ -151,9 +151,9 @@ pub struct CallbackRow {
     pub period_ns: Option<u64>,
     pub rate_hz: PerSpan<f64>,
     pub exec: PerSpan<Times>,
-    /// The time from the instant at which an execution could run to its end.
+    /// The time from when an execution could run until it ended.
     pub response: PerSpan<Times>,
-    /// The time from the instant at which an execution could run to its start.
+    /// The time from when an execution could run until it started.
     pub waiting: PerSpan<Times>,
     /// The time per execution in which the callback's thread was ready to run and another thread
     /// had the CPU.
@@ -260,8 +260,8 @@ pub struct View {
     /// The number of callbacks that were forgotten some time after the end of their endpoint or
     /// timer, while their nodes stayed.
     pub forgotten_callbacks: u64,
-    /// The number of processes that have created too many names and callbacks. The figures leave
-    /// out their later events.
+    /// The number of processes that have created more names and callbacks than the options allow.
+    /// The figures leave out later events of these processes.
     pub left_out_processes: u64,
     /// The number of values that were not counted because a table of callbacks, paths, edges,
     /// topics or threads was full.
@@ -293,7 +293,7 @@ fn parts<'a, T: Default + 'a>(
 }
 
 /// Returns for each span the summary of one figure over all parts. If a span has only one part, as
-/// the span since the start has, the part is not copied.
+/// the span since the first event has, the part is not copied.
 fn times<T>(parts: &PerSpan<Vec<&T>>, figure: impl Fn(&T) -> &Dist) -> PerSpan<Times> {
     parts.map(|parts| match parts.as_slice() {
         [one] => Times::of(figure(one)),

@@ -136,7 +136,7 @@ impl<T: Default> Windows<T> {
         }
     }
 
-    /// Returns the value since the start.
+    /// Returns the value since the first event.
     pub fn total(&self) -> &T {
         &self.total
     }

@@ -314,7 +314,7 @@ fn compare(some: &Model, all: &Model, lives: impl Fn(&str) -> bool) -> Result<()
     Ok(())
 }
 
-/// Compares a live model's figures since the start with `model`, which the live model's own
+/// Compares a live model's figures since the first event with `model`, which the live model's own
 /// synthesis made.
 fn compare_figures(live: &Live, model: &Model) -> Result<(), TestCaseError> {
     for callback in &model.callbacks {

@@ -2,8 +2,8 @@
 
 use std::sync::OnceLock;
 
-/// The file descriptors that one probe needs: the kernel's event, and the link that attaches the
-/// program to the event.
+/// The number of file descriptors that one probe needs: one for the kernel's event, and one for the
+/// link that attaches the program to the event.
 const PER_PROBE: u64 = 2;
 
 static LIMIT_AT_START: OnceLock<libc::rlimit> = OnceLock::new();

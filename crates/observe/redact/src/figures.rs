@@ -19,9 +19,10 @@ pub(crate) fn add_edge(all: &mut EdgeFigures, more: &EdgeFigures) {
     }
 }
 
-/// Returns the figures of a collapsed part: the starts of its head (the callback that stands for
-/// the part) and the load of all its callbacks. The part has no distributions of times, because it
-/// is unknown which executions belong together.
+/// Returns the figures of a collapsed part. Its inter-arrival times and release jitter are those of
+/// its head, the callback that stands for the part. Its load, preemptions and sleeps are the sums
+/// over all its callbacks. It has no execution times, because it is unknown which executions belong
+/// together.
 pub(crate) fn of_part<'f>(
     head: &CallbackFigures,
     all: impl Iterator<Item = &'f CallbackFigures>,

@@ -144,8 +144,10 @@ impl<'m, 'n> Rewrite<'m, 'n> {
             .unwrap_or_else(|| self.names.hide(Kind::Id, id))
     }
 
-    /// Returns the indices of the chains with a visible part. Cut parts of chains are kept only if
-    /// they still begin and end at a vertex of the redacted model.
+    /// Returns the indices of the chains that stay. If hidden callbacks are collapsed, only chains
+    /// with a visible name stay. A part of a chain that the user named (a cut) stays only if it
+    /// still begins and ends at a vertex of the redacted model. Chains that would become equal are
+    /// left out.
     fn kept_chains(&self) -> Vec<usize> {
         let touches = |c: &Chain| {
             let first = self.by_id.get(c.callbacks[0].as_str());

@@ -32,7 +32,7 @@ struct Program {
     times: Vec<f64>,
     all: f64,
     monitor: bool,
-    /// The factor by which one in thirty executions of the fourth callback takes longer.
+    /// One in thirty executions of the fourth callback takes longer, by this factor.
     tail: f64,
     executions: usize,
 }

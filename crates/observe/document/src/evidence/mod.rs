@@ -156,12 +156,13 @@ pub struct PathEvidence {
 
 /// The figures of one path in one mode, or of all paths between two ends in one mode.
 ///
-/// For all paths between two ends, `sums` is empty. Their latency begins with the newest start on
-/// which an output depends, and their data age with the oldest.
+/// For all paths between two ends, `sums` is empty. The latency then begins with the newest start
+/// of the first callback on which an output depends, and the data age with the oldest start.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PathFigures {
     pub latency_ns: Dist,
-    /// The reaction time: from the start that led to one output until the next output.
+    /// The reaction time: from the start of the first callback that led to one output, until the
+    /// next output.
     #[serde(default)]
     pub reaction_ns: Dist,
     /// The data age. In contrast to the latency, it also covers outputs for which stored data were

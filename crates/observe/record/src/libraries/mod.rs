@@ -311,8 +311,8 @@ impl Libraries {
     }
 
     /// Returns why the kernel cannot probe an installation of ROS 2, if the reason is the
-    /// installation's file system. Tries a probe at the first byte of the tracing library, which is
-    /// never executed.
+    /// installation's file system. Tries a probe at offset 0 of the tracing library's file, where
+    /// no program executes an instruction.
     pub fn refusal(kernel: &Kernel) -> Option<String> {
         let files = installations()
             .into_iter()

@@ -58,8 +58,8 @@ impl Live {
         self.forgetting.left_out_processes
     }
 
-    /// Returns the ids of the processes that have created more names and callbacks than the options
-    /// allow since the last call, but at most 64 ids.
+    /// Returns the ids of the processes that have exceeded, since the last call, the number of
+    /// names and callbacks that the options allow. Returns at most 64 ids.
     pub fn drain_left_out_processes(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.forgetting.new_left_out)
     }

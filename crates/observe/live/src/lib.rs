@@ -56,9 +56,9 @@ pub struct LiveOptions {
     /// The time without an event after which onbeat forgets the figures of a callback, path, edge,
     /// topic or thread.
     pub forget_after_ns: u64,
-    /// The time after which onbeat forgets a node that was destroyed or whose process ended, with
-    /// everything that belongs to the node. Callbacks whose endpoint or timer ended are forgotten
-    /// after the same time.
+    /// The time from the end of a node until onbeat forgets the node and everything that belongs to
+    /// it. A node ends when it is destroyed, or when its process ends. Callbacks whose endpoint or
+    /// timer ended are forgotten after the same time.
     pub forget_nodes_after_ns: u64,
     /// If true, the model follows threads and CPUs, and finds the causes of late executions. This
     /// takes most of the time and memory. If false, `cpus`, `threads`, `holders` and
@@ -71,8 +71,8 @@ const CREATED_MAX: u32 = 10_000;
 
 impl LiveOptions {
     /// Returns the default options with `synth` as the options of the synthesis. Figures are
-    /// forgotten after ten minutes without an event, and nodes an hour after their destruction or
-    /// the end of their process. A process may create 10,000 names and callbacks.
+    /// forgotten after ten minutes without an event. Nodes are forgotten an hour after their
+    /// destruction or the end of their process. A process may create 10,000 names and callbacks.
     pub fn new(synth: SynthOptions) -> LiveOptions {
         LiveOptions {
             synth: SynthOptions {

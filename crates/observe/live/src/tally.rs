@@ -6,7 +6,7 @@ use onbeat_synth::followed::ChainEnd;
 
 /// Figures whose values can be added up over slots of time and over entries.
 pub trait Add: Default {
-    /// Returns the sum of all parts.
+    /// Returns the figures of all parts together: counts are added, and distributions are merged.
     fn sum(parts: &[&Self]) -> Self;
 }
 

@@ -123,7 +123,8 @@ pub struct ChainRow {
     /// The parts of the latency, alternately of a callback and of an edge, from the first callback
     /// on.
     pub parts: Vec<Part>,
-    /// The latest late execution, or `None` if none was late.
+    /// The latest late execution and its causes. `None` if no execution was late, or if
+    /// [`LiveOptions::follows_machine`](crate::LiveOptions::follows_machine) is false.
     pub late_execution: Option<LateRow>,
 }
 
@@ -139,7 +140,7 @@ pub struct LateRow {
     pub causes: Vec<CauseRow>,
 }
 
-/// The figures of a callback.
+/// The figures of one callback in a [`View`].
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[allow(missing_docs)]
 pub struct CallbackRow {
@@ -206,7 +207,7 @@ pub struct ThreadRow {
     /// The share of the span in which the thread was ready to run and another thread had the CPU,
     /// from 0 to 1.
     pub waiting: PerSpan<f64>,
-    /// Whether the thread has ended.
+    /// Whether the thread has ended. Its figures stay until onbeat forgets them.
     pub ended: bool,
 }
 

@@ -442,7 +442,7 @@ fn a_lasting_system_keeps_its_figures_while_copies_of_it_come_and_go() {
     assert_eq!(some_model.callbacks.len() * 4, all_model.callbacks.len());
 }
 
-/// Returns the events of a node of process 1000 that exists for 30 ms, and whose timer runs once.
+/// Returns the events of a node that exists for 30 ms in process 1000, and whose timer runs once.
 fn brief(name: &str, start_ns: u64) -> Vec<Event> {
     let rounds = [Round {
         run: [1; 4],

@@ -36,7 +36,7 @@ pub const AT_START: &[Capability] = &[
 ];
 
 /// The capabilities that the recorder keeps while it records. Processes that start later load
-/// libraries that the recorder has to read and probe too.
+/// libraries, which the recorder must also be able to read and probe.
 const KEPT: [Capability; 6] = [
     Capability::CAP_BPF,
     Capability::CAP_PERFMON,

@@ -211,9 +211,8 @@ impl<'a> Between<'a> {
     }
 }
 
-/// The number of wrongly linked outputs up to which a callback does not count as misread, in
-/// addition to a tenth of its outputs. Synthesis may have linked them while the junction was not
-/// clear.
+/// A callback does not count as misread if its wrongly linked outputs are at most this number plus
+/// a tenth of its outputs. Synthesis may have linked such outputs while the junction was not clear.
 const UNCLEAR: u64 = 10;
 
 /// Returns the callbacks whose outputs synthesis linked to the wrong inputs, judged by all

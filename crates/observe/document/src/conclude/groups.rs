@@ -339,8 +339,8 @@ impl<'a> Deciding<'a> {
     }
 
     /// Reports whether a member had exactly one input between each output and the next, or as many
-    /// inputs as outputs, each before its output. One output in twenty may be an exception, but
-    /// always at least one output.
+    /// inputs as outputs, each before its output. Exceptions are allowed for one output in twenty,
+    /// and for at least one output.
     fn one_input_per_output(&self, m: &MemberEvidence) -> bool {
         let outputs = self.evidence.outputs;
         outputs - m.once.min(outputs) <= self.few()

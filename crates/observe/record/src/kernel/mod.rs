@@ -409,8 +409,8 @@ fn leave_out_each_thread(open: &mut OpenObject) {
 
 const SUM_AGE: Duration = Duration::from_millis(100);
 
-/// Checks that the type information that the user gave fits the running kernel, by reading fields
-/// of this process. Kernels before 5.10 cannot run the check.
+/// Checks that the user's type information (BTF) fits the running kernel, by reading fields of this
+/// process. Kernels before 5.10 cannot run the check.
 fn check_types(object: &Object, types: &Types) -> Result<(), KernelLoadError> {
     let mut programs = object.progs_mut();
     let check = programs.find(|p| p.name() == TYPES_CHECK);

@@ -82,7 +82,7 @@ impl Directory {
         Err(failed)
     }
 
-    /// Returns the path of the directory.
+    /// Returns the path of the directory, which exists until this value is dropped.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -141,7 +141,8 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Returns whether this row applies to a distribution.
+    /// Returns whether this row applies to a distribution: to `since` and newer ones, but not to
+    /// `until` and newer ones.
     pub fn applies_to(&self, distribution: Distribution) -> bool {
         distribution >= self.since && self.until.is_none_or(|until| distribution < until)
     }

@@ -36,9 +36,9 @@ pub trait Session: Sized {
 
     fn described(&mut self) -> Described;
 
-    /// Stops suspending processes of the command. The caller must resume suspended processes now
-    /// and again after the BPF programs are detached, because a BPF program may be suspending a
-    /// process at this moment.
+    /// Stops suspending processes of the command. The caller must resume suspended processes twice:
+    /// immediately, and once more after the BPF programs are detached. A BPF program may still be
+    /// suspending a process when this function returns.
     fn stop_suspending(&self);
 
     fn finish(

@@ -32,7 +32,8 @@ fn main() {
 }
 
 /// Compiles the preloaded library for the recorder's processor. The library depends only on libc.
-/// The variable `CC_<target>` names the compiler. The compiler decides which glibc the library needs.
+/// The variable `CC_<target>` names the compiler. The compiler decides which glibc the library
+/// needs.
 fn compile_library(out: &Path) {
     let target = env::var("TARGET").expect("cargo sets TARGET");
     let is_foreign = env::var("HOST").is_ok_and(|host| host != target);

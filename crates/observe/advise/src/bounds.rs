@@ -31,20 +31,22 @@ use crate::view::View;
 use onbeat_document::schema::{Callback, CallbackType, Chain, Junction, JunctionKind};
 use onbeat_document::Model;
 
-/// The limit of an executor's busy time, as a multiple of its callbacks' longest period. An
-/// executor that is busy for longer without a pause has no bound.
+/// The limit of an executor's busy time, as a multiple of the longest period of the executor's
+/// callbacks. onbeat computes no bound for an executor that is busy for longer without a pause.
 const PERIODS_MAX: u64 = 1000;
 const ROUNDS: usize = 20;
 /// The largest number of steps in the search for a bound. The limit ends the search even for a
 /// damaged model.
 const STEPS: usize = 10_000;
 
-/// The reason why a chain has no bound. Ids are untrusted.
+/// The reason why a chain has no bound. The ids of callbacks in it come from the recorded program
+/// and are untrusted.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NoBound {
     /// The named callback does not run on an executor of one thread.
     NoExecutor(String),
-    /// The chain waits for items of other inputs at the named synchroniser.
+    /// The chain waits for items of other inputs at the named synchroniser. The arrival of these
+    /// items has no bound.
     Junction(String),
     /// The executor of the named callback cannot do all its work in time if callbacks take their
     /// longest times.
@@ -75,13 +77,13 @@ impl NoBound {
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepBound {
     pub callback: String,
-    /// The longest measured time, in ns, from an item's publication until it reached the callback's
-    /// executor.
+    /// The longest measured time, in ns, from an item's publication until the item reached the
+    /// callback's executor.
     pub transport_ns: u64,
-    /// The bound of the time from the item's arrival to the callback's end, in ns. For the first
-    /// callback of a chain, this time begins at the callback's start.
+    /// The bound of the time, in ns, from the item's arrival at the callback's executor to the
+    /// callback's end. For the first callback of a chain, this time begins at the callback's start.
     pub response_ns: u64,
-    /// The part of `response_ns`, in ns, in which other callbacks run.
+    /// The part of `response_ns`, in ns, in which other callbacks of the same executor run.
     pub others_ns: u64,
 }
 
@@ -108,7 +110,7 @@ impl ChainBound {
 }
 
 /// Returns an upper bound of the latency of each chain in `order`, a list of chain indices in the
-/// model.
+/// model. The bounds are in the order of this list.
 pub fn bounds(model: &Model, order: &[usize]) -> Vec<ChainBound> {
     let view = View::of(model, order);
     let of = |(i, chain): (usize, &Chain)| ChainBound {
@@ -197,9 +199,9 @@ impl Load {
     }
 }
 
-/// Returns the shortest interval that is long enough for all work that arrives within it. `work`
-/// returns the work that arrives within an interval. Returns `None` if the interval exceeds
-/// `limit`, or after too many steps.
+/// Returns the shortest interval, in ns, that is long enough for all work that arrives within it.
+/// `work` returns the duration of the work that arrives within an interval of a given length.
+/// Returns `None` if the interval exceeds `limit`, or is not found in [`STEPS`] steps.
 fn settle(limit: u64, work: impl Fn(u64) -> u64) -> Option<u64> {
     let mut time = 1;
     for _ in 0..STEPS {
@@ -215,8 +217,8 @@ fn settle(limit: u64, work: impl Fn(u64) -> u64) -> Option<u64> {
     None
 }
 
-/// Computes the bounds of the response times of an executor's callbacks. Returns false if the
-/// executor may get more work than it can do.
+/// Computes the bounds of the response times of an executor's callbacks, and stores them in
+/// `loads`. Returns false, without bounds, if the executor may get more work than it can do.
 fn responses(loads: &mut [Load]) -> bool {
     let all = |t: u64| -> u64 {
         let each = loads
@@ -259,8 +261,8 @@ fn responses(loads: &mut [Load]) -> bool {
     true
 }
 
-/// Returns the bound of a callback's response time, and the part of it in which other callbacks
-/// run.
+/// Returns the bound of a callback's response time, and the part of this bound in which other
+/// callbacks run, both in ns.
 fn response(view: &View<'_>, callback: &Callback) -> Result<(u64, u64), NoBound> {
     let executor = view.executor(callback).map(|i| &view.model.executors[i]);
     if executor.is_none_or(|e| e.threads != 1) {

@@ -23,9 +23,9 @@ use view::View;
 /// contains.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// The indices of chains in the model, the most important first. onbeat adds the other chains
-    /// after them. Among these, the chain that spends most time outside of its callbacks comes
-    /// first.
+    /// The indices of chains in the model, the most important first. onbeat adds the chains that
+    /// are missing here after them. Among the added chains, the one that spends most time outside
+    /// of its callbacks comes first.
     pub order: Vec<usize>,
     /// The smallest cost that is reported, as a share of the chain's mean latency.
     pub min_share: f64,
@@ -115,9 +115,9 @@ pub fn advise(model: &Model, options: &Options) -> Report {
     }
 }
 
-/// Returns the chains with executions in the requested order, followed by the other chains with
-/// executions. Among the others, the chain that spends most time outside of its callbacks comes
-/// first.
+/// Returns the chains with executions: first those that the options name, in their order, then the
+/// remaining ones. Among the remaining ones, the chain that spends most time outside of its
+/// callbacks comes first.
 fn order(model: &Model, options: &Options) -> Vec<usize> {
     let lost = |i: usize| {
         let parts = model.chains[i].figures.shares.iter();

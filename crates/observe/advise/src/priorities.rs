@@ -13,8 +13,8 @@ pub const HIGHEST: u8 = 80;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assigned {
     pub callback: String,
-    /// The suggested SCHED_FIFO priority. All callbacks of an executor get the highest priority
-    /// among them.
+    /// The suggested SCHED_FIFO priority. Callbacks that share an executor get the same priority,
+    /// which is the highest that one of them needs.
     pub priority: u8,
     /// The real-time priority that the thread had in the recording, or `None` if it had none.
     pub before: Option<u8>,
@@ -26,7 +26,7 @@ pub struct Assigned {
 /// The suggested priorities for all callbacks of chains, the highest first.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Priorities {
-    /// The callbacks in the order of their chains' importance.
+    /// The callbacks, each with its priority. Callbacks of the most important chain come first.
     pub assigned: Vec<Assigned>,
     /// Is true if there are more threads than priorities, so that the least important threads share
     /// the lowest priority.
@@ -35,8 +35,9 @@ pub struct Priorities {
 
 impl Priorities {
     /// Assigns priorities as PiCAS does (Choi, Xiang, Kim, RTAS 2021, section 4). All callbacks of
-    /// a more important chain are above those of a less important one. Within a chain, callbacks
-    /// nearer to its end are higher, so that a current item goes before the next one.
+    /// a more important chain get higher priorities than those of a less important one. Within a
+    /// chain, callbacks nearer to its end get higher priorities, so that the chain finishes one
+    /// item before it begins the next.
     ///
     /// `order` has the indices of chains in the model, the most important first.
     pub fn of(model: &Model, order: &[usize]) -> Self {

@@ -15,10 +15,11 @@ pub(crate) struct View<'m> {
 
 pub(crate) struct Step<'m> {
     pub(crate) callback: &'m Callback,
-    /// The mean part of the chain's latency from the callback's start to its publication, in ns.
+    /// The mean time in ns from the callback's start to its publication, as a part of the chain's
+    /// latency.
     pub(crate) own_ns: f64,
-    /// The edge from the previous callback, and the edge's mean part of the chain's latency in ns.
-    /// `None` for the first callback of the chain.
+    /// The edge from the previous callback, and the mean time in ns that this edge adds to the
+    /// chain's latency. `None` for the first callback of the chain.
     pub(crate) from: Option<(&'m Edge, f64)>,
 }
 
@@ -102,7 +103,7 @@ impl<'m> View<'m> {
     }
 
     /// Returns the rank of the most important chain that contains the callback. The most important
-    /// chain has rank 0.
+    /// chain of all has rank 0. Returns `None` if no chain contains the callback.
     pub(crate) fn importance(&self, callback: &Callback) -> Option<usize> {
         let mut chains = self.chains();
         chains.position(|(_, chain)| chain.callbacks.contains(&callback.id))
@@ -112,7 +113,8 @@ impl<'m> View<'m> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Part {
     Own(usize),
-    /// The edge into the callback with this index in the chain. The index is not 0.
+    /// The edge into the callback with this index in the chain. The index is never 0, because no
+    /// edge of the chain leads into its first callback.
     Into(usize),
 }
 

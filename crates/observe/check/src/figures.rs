@@ -90,11 +90,12 @@ impl Selection {
     }
 }
 
-/// Returns the chains to which a rule applies. There is at least one.
+/// Returns the chains to which a rule applies, at least one.
 ///
 /// # Errors
 ///
-/// Returns the name that the rule gives, and the reason why it names no chain.
+/// If the rule names no chain, returns the id or the ends that the rule has, and the reason why no
+/// chain has them.
 fn chains(model: &Model, rule: &ChainRule) -> Result<Vec<Found>, (String, String)> {
     let titles = titles(model);
     let known = |i: usize| {

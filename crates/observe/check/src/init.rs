@@ -151,7 +151,7 @@ fn rates(model: &Model) -> BTreeMap<&str, f64> {
     same.map(|(topic, rates)| (topic, rates[0])).collect()
 }
 
-/// Rounds a value to three digits: up if `towards` is 1, down if it is -1.
+/// Rounds a value to three significant digits: up if `towards` is 1, down if it is -1.
 fn rounded(value: f64, towards: i32) -> f64 {
     if value <= 0.0 || !value.is_finite() {
         return value;

@@ -58,16 +58,19 @@ impl Unit for Count {
 /// statistic `min`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limit<U> {
-    /// The lower end of the limit in the unit in which `U` is stored, or `None` if it is open.
+    /// The lower end of the limit, in the unit in which onbeat stores the quantity `U` (for a time:
+    /// ns). `None` if the limit has no lower end.
     pub least: Option<f64>,
-    /// The upper end of the limit in the unit in which `U` is stored, or `None` if it is open.
+    /// The upper end of the limit, in the unit in which onbeat stores the quantity `U` (for a time:
+    /// ns). `None` if the limit has no upper end.
     pub most: Option<f64>,
     is_single: bool,
     unit: PhantomData<U>,
 }
 
 impl<U: Unit> Limit<U> {
-    /// Makes a limit that allows all values up to `most`, given in the unit in which `U` is stored.
+    /// Makes a limit that allows all values up to `most`. The value is in the unit in which onbeat
+    /// stores the quantity `U` (for a time: ns).
     pub fn at_most(most: f64) -> Limit<U> {
         Limit {
             least: None,
@@ -77,13 +80,13 @@ impl<U: Unit> Limit<U> {
         }
     }
 
-    /// Makes a limit that allows all values from `least` on, given in the unit in which `U` is
-    /// stored.
+    /// Makes a limit that allows all values from `least` on. The value is in the unit in which
+    /// onbeat stores the quantity `U` (for a time: ns).
     pub fn at_least(least: f64) -> Limit<U> {
         Limit::between(Some(least), None)
     }
 
-    /// Makes a limit from its two ends; `None` leaves an end open.
+    /// Makes a limit from its two ends. An end that is `None` does not limit values.
     pub fn between(least: Option<f64>, most: Option<f64>) -> Limit<U> {
         Limit {
             least,
@@ -107,7 +110,8 @@ impl<U: Unit> Limit<U> {
     }
 }
 
-/// Formats a number in the largest unit that leaves at least one digit before the point.
+/// Formats a number of the quantity `U` in the largest unit that leaves at least one digit before
+/// the point.
 pub fn text<U: Unit>(value: f64) -> String {
     let fits = |u: &&(&str, f64)| value.abs() >= u.1;
     let (unit, factor) = match U::UNITS.iter().rev().find(fits) {

@@ -18,9 +18,9 @@ pub struct Requirements {
     /// The confidence of verdicts, 0.5 to 1. The default is 0.95.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confidence: Option<f64>,
-    /// The share of later executions that may break a limit of `max` or `min`, or a loss of 0,
-    /// although the requirement passes. A sample must be large enough to show a larger share. The
-    /// default is 1 %.
+    /// The share of later executions that may break a limit of `max` or `min`, or a limit of 0 for
+    /// losses, although the requirement passes. A sample must be large enough to rule out a larger
+    /// share. The default is 1 %.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub miss: Option<Limit<Share>>,
     /// The limits for chains. Each entry names one chain, or all chains between two ends.
@@ -43,14 +43,14 @@ impl Requirements {
         self.confidence.unwrap_or(0.95)
     }
 
-    /// Returns the share of later executions that may break a limit of `max` or `min`, or a loss of
-    /// 0, although the requirement passes. The default is 0.01.
+    /// Returns the share of later executions that may break a limit of `max` or `min`, or a limit
+    /// of 0 for losses, although the requirement passes. The default is 0.01.
     pub fn miss(&self) -> f64 {
         self.miss.and_then(|m| m.most).unwrap_or(0.01)
     }
 }
 
-/// The limits for the chain with this id, or for all chains between these ends.
+/// The limits for the chain with the id `chain`, or for all chains from `from` to `to`.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -67,7 +67,7 @@ pub struct ChainRule {
     /// The callbacks, nodes or topics that the chain must pass, all of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub through: Vec<String>,
-    /// The time from the first callback's start to the output.
+    /// The limits of the time from the first callback's start to the output.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub latency: Times,
     #[serde(skip_serializing_if = "Times::is_empty")]
@@ -105,7 +105,7 @@ pub struct CallbackRule {
     pub preempted: Times,
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub blocked: Times,
-    /// The share of one CPU that the callback uses.
+    /// The limit of the share of one CPU that the callback uses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load: Option<Limit<Share>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -115,7 +115,8 @@ pub struct CallbackRule {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ThreadRule {
-    /// The scheduling policy: `other`, `fifo`, `rr`, `batch`, `idle`, `deadline` or `ext`.
+    /// The scheduling policy that the threads must have: `other`, `fifo`, `rr`, `batch`, `idle`,
+    /// `deadline` or `ext`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -136,12 +137,13 @@ pub struct TopicRule {
     pub to: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Limit<Rate>>,
-    /// The time from the publication of a message to the start of the callback that takes it.
+    /// The limits of the time from the publication of a message to the start of the callback that
+    /// takes it.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub latency: Times,
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub waiting: Times,
-    /// The share of items that were never taken, for an unknown reason.
+    /// The limit of the share of items that were never taken, for an unknown reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<Limit<Share>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -152,7 +154,7 @@ pub struct TopicRule {
 #[serde(deny_unknown_fields)]
 pub struct CpuRule {
     pub cpu: u16,
-    /// The share of the CPU's time that callbacks use.
+    /// The limit of the share of the CPU's time that callbacks use.
     pub load: Limit<Share>,
 }
 

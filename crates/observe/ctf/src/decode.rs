@@ -30,9 +30,9 @@ struct Seen<'t> {
 pub(crate) struct Decoder<'a, 't> {
     bytes: &'a [u8],
     order: Order,
-    /// The position of the next bit.
+    /// The position of the next bit, in bits from the beginning of `bytes`.
     pub(crate) at: u64,
-    /// The end of the content, in bits.
+    /// The position at which the content of `bytes` ends, in bits.
     end: u64,
     /// The latest value of the trace's clock. Each integer that is a time of this clock advances
     /// it.
@@ -54,8 +54,8 @@ impl<'a, 't> Decoder<'a, 't> {
         }
     }
 
-    /// Returns the integer of this name that was decoded last, or `None` if there is none or if it
-    /// is negative.
+    /// Returns the latest value of the integer `name` that the decoder has read. Returns `None` if
+    /// the decoder has read none, or if the value is negative.
     pub(crate) fn number(&self, name: &str) -> Option<u64> {
         let found = self.seen.iter().rev().find(|seen| seen.name == name)?;
         u64::try_from(found.value).ok()
@@ -199,8 +199,8 @@ impl<'a, 't> Decoder<'a, 't> {
     }
 }
 
-/// Returns whether a choice of a variant belongs to a label. The choice may lack the leading
-/// underscore of the label.
+/// Returns whether `choice`, the name of a field of a variant, stands for `label`, a label of an
+/// enumeration. The name may lack the leading underscore of the label.
 fn same(choice: &str, label: &str) -> bool {
     choice == label || label.strip_prefix('_') == Some(choice)
 }

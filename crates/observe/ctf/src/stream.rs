@@ -79,7 +79,7 @@ pub(crate) struct Stream {
     pub(crate) path: PathBuf,
     file: File,
     length: u64,
-    /// The position of the next packet in the file, in bytes.
+    /// The position of the next packet in the file, in bytes from the file's beginning.
     next: u64,
     packet: Vec<u8>,
     place: Place,
@@ -92,9 +92,9 @@ pub(crate) struct Stream {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Place {
-    /// The position of the next event, in bits.
+    /// The position of the next event, in bits from the packet's beginning.
     at: u64,
-    /// The end of the packet's content, in bits.
+    /// The end of the packet's content, in bits from the packet's beginning.
     end: u64,
     clock: u64,
     class: u64,
@@ -105,7 +105,7 @@ struct Place {
 struct Ahead {
     id: u64,
     clock: u64,
-    /// The position of the event's contexts and fields, in bits.
+    /// The position of the event's contexts and fields, in bits from the packet's beginning.
     at: u64,
 }
 
@@ -194,7 +194,7 @@ impl Stream {
         })
     }
 
-    /// Passes the current event to `see`. The caller must call it once after each
+    /// Passes the current event to `see`. The caller must call this function once after each
     /// [`Stream::advance`] that found an event.
     pub(crate) fn take(&mut self, metadata: &Metadata, see: &mut dyn FnMut(&Seen)) {
         let Some(ahead) = self.ahead.take() else {

@@ -27,7 +27,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Returns whether CARET made this event although tracetools made the same event, too.
+    /// Returns whether CARET made this event as a repetition, because tracetools made the same
+    /// event itself.
     pub(crate) fn is_repeated(&self, call: Call, caret: bool) -> bool {
         caret && self.calls.contains(&call)
     }
@@ -147,7 +148,8 @@ impl Survey {
     }
 
     /// Returns the number of threads of ROS 2 that never get a CPU in the recorded context
-    /// switches. Returns 0 if more threads were switched than the survey stores.
+    /// switches. Returns 0 if more threads were switched than the survey stores, because the number
+    /// is then unknown.
     pub(crate) fn unscheduled(&self) -> usize {
         let known = &self.scheduler.threads;
         if known.len() >= MAX_ROS_THREADS {

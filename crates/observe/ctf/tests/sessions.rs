@@ -106,8 +106,8 @@ fn callback(time: u64, tid: u32, name: &'static str, callback: u64) -> E {
     ust(time, tid, name, fields)
 }
 
-/// Returns an execution of the timer on thread 11, from `time` on for 6 ms. It publishes after 4
-/// ms.
+/// Returns an execution of the timer on thread 11, from `time` on for 6 ms. The timer publishes 4
+/// ms after `time`.
 fn timer(time: u64) -> Vec<E> {
     let fields = vec![
         F::Pointer("rmw_publisher_handle", 0x1101),
@@ -121,8 +121,8 @@ fn timer(time: u64) -> Vec<E> {
     ]
 }
 
-/// Returns an execution of the subscription on thread 12, which takes the message of the time
-/// `sent`.
+/// Returns an execution of the subscription on thread 12, from `time` on for 3 ms. The subscription
+/// takes the message that was published at `sent`.
 fn subscription(time: u64, sent: u64) -> Vec<E> {
     let fields = vec![
         F::Pointer("rmw_subscription_handle", 0x2101),

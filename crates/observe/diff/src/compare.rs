@@ -80,7 +80,7 @@ impl Change {
 
 /// The result of comparing one figure. Its form depends on the number of runs in the models.
 pub enum Measured {
-    /// Both models have several runs.
+    /// The change, if both models have several runs.
     Runs(Change),
     /// The comparison if at least one model has only one run. The data then do not show the spread
     /// between runs.
@@ -111,8 +111,9 @@ impl Single {
     }
 }
 
-/// Compares the values of one figure in both models. Returns `None` if the models have too little
-/// data for it.
+/// Compares the values of one figure in both models. If `speed` is given, the values are corrected
+/// for the speed of the machine in each run. Returns `None` if the models have too little data for
+/// the figure.
 pub fn measure(row: &Row<'_>, speed: Option<&Speed>) -> Option<Measured> {
     let speed = speed.filter(|_| row.figure != Figure::Period);
     let known = |side: &Side<'_>, second: bool| {

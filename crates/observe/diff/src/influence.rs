@@ -275,8 +275,8 @@ fn costs(model: &Model, chain: &Chain) -> Costs {
 struct Waits {
     ns: u64,
     times: u64,
-    /// The variance, in ns^2, of the callback's mean wait per execution. This is the wait for all
-    /// components together that make the callback wait in the same way.
+    /// The variance, in ns^2, of the callback's mean wait per execution. A wait includes all
+    /// components that make the callback wait in the same way.
     variance: f64,
 }
 

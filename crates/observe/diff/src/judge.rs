@@ -23,9 +23,9 @@ pub struct Found {
     pub id: String,
     /// The readable name of the callback, chain or edge (untrusted).
     pub title: String,
-    /// The first model's median in ns; for losses the share of items.
+    /// The first model's median in ns. For losses, the share of lost items.
     pub a: f64,
-    /// The second model's median in ns; for losses the share of items.
+    /// The second model's median in ns. For losses, the share of lost items.
     pub b: f64,
     pub change: Change,
     /// The probability of the change by chance, corrected for all comparisons (Holm).
@@ -38,7 +38,7 @@ pub struct Found {
     /// The part of the chain that has most of the change of the chain's latency.
     pub mostly: Option<String>,
     /// A sentence (untrusted) about what the chain's late executions in the second model have in
-    /// common. The caller adds it.
+    /// common. The caller of [`diff`] adds it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub late: Option<String>,
 }
@@ -67,7 +67,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Reports whether nothing changed.
+    /// Reports whether nothing changed between the two models.
     pub fn is_empty(&self) -> bool {
         self.structure.is_empty() && self.figures.is_empty()
     }
@@ -136,7 +136,7 @@ pub fn diff(a: &Model, b: &Model, options: &Options) -> Report {
 
 /// Tests all figures with the correction for their number, and returns the spreads between runs.
 /// The first test finds changed figures, which say nothing about the spread. The function then
-/// estimates the spread without them, and tests all figures again.
+/// estimates the spread without the changed figures, and tests all figures again.
 fn test(
     measured: &[(&Row<'_>, Measured)],
     others: &[Found],
@@ -282,8 +282,7 @@ fn of_speed(speed: &Speed, options: &Options) -> Found {
 const BURST: f64 = 1.5;
 
 /// Returns the standard deviation of the difference between two runs' shares of lost items, if each
-/// run has a burst of losses ([`BURST`]). With several runs, the standard deviation is taken to be
-/// zero.
+/// run has a burst of losses ([`BURST`]). Returns 0 if both models have several runs.
 fn spread_of_losses(a: &Model, b: &Model) -> f64 {
     if a.runs.len() > 1 && b.runs.len() > 1 {
         return 0.0;

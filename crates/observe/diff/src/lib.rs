@@ -42,8 +42,8 @@ pub struct Options {
     /// The assumed standard deviation of execution times from run to run, as a share. It is used if
     /// a model has only one run. For response times and latencies it is multiplied by [`WAITING`].
     pub run_spread: f64,
-    /// Is true if the spread between single runs is estimated from all figures. If there are too
-    /// few, or if the value is false, `run_spread` is used.
+    /// Is true if the spread between single runs is estimated from all figures. If the value is
+    /// false, or if there are too few figures for an estimate, `run_spread` is used.
     pub estimate_spread: bool,
     /// Is true if times are compared as measured. If it is false, times are first corrected for the
     /// speed of the machine in each run.

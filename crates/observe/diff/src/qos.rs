@@ -35,8 +35,8 @@ fn id(e: &Endpoint) -> String {
     }
 }
 
-/// Describes each changed setting if both models have exactly one endpoint. Otherwise describes all
-/// settings before and after the change.
+/// Describes each changed setting if each model has only one set of QoS settings here (`before`,
+/// `now`). Otherwise describes all sets before and after the change.
 fn change(before: &[Qos], now: &[Qos]) -> String {
     let all = |qos: &[Qos]| {
         let texts = qos.iter().map(|q| {

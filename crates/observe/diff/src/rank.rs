@@ -68,7 +68,8 @@ pub fn delta(a: &Sample, b: &Sample) -> f64 {
     dominance(a, b, 1.0).0
 }
 
-/// Returns the factor by which `b` is larger than `a`.
+/// Returns the factor by which the values of `b` are larger than those of `a`, with its confidence
+/// interval.
 pub fn ratio(a: &Sample, b: &Sample) -> Ratio {
     let (n, m) = (a.worth, b.worth);
     let (_, tied) = dominance(a, b, 1.0);

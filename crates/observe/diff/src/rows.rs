@@ -6,7 +6,7 @@ use onbeat_document::Dist;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The figures of a callback or a chain that are compared.
+/// A kind of figure of a callback or chain. onbeat compares these figures of two models.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -132,8 +132,8 @@ pub fn rows<'m>(a: &'m Model, b: &'m Model) -> Vec<Row<'m>> {
 /// known from the runs themselves.
 const TAIL_RUNS: usize = 3;
 
-/// Returns the 99th percentiles of the execution times of all runs. Returns `None` if a run has
-/// none or the model has too few runs.
+/// Returns the 99th percentiles of the execution times of all runs. Returns `None` if a run has no
+/// 99th percentile, or if the model has too few runs.
 fn execution_tail(c: &Callback) -> Option<Side<'_>> {
     let whole = side(c, Figure::Execution);
     let p99 = |run: &RunValue| {

@@ -12,14 +12,15 @@ use crate::rows::{Figure, Row};
 const FEWEST: usize = 5;
 
 /// The speed of the machine in each run, as the logarithm of the run's execution times relative to
-/// the usual execution times. 0 is usual, and a positive value is slower.
+/// usual ones. The usual execution time of a callback is the mean of its two models' medians over
+/// runs. 0 is usual, and a positive value is slower.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Speed {
     /// The first model's runs: the id of each run, and the logarithm of the run's execution times
-    /// relative to the usual ones. Positive values are slower.
+    /// relative to the usual ones of both models. A positive value means a slow run.
     pub a: Vec<(String, f64)>,
     /// The second model's runs: the id of each run, and the logarithm of the run's execution times
-    /// relative to the usual ones. Positive values are slower.
+    /// relative to the usual ones of both models. A positive value means a slow run.
     pub b: Vec<(String, f64)>,
 }
 
@@ -60,8 +61,9 @@ impl Speed {
         Some(speed)
     }
 
-    /// Returns the logarithm of a run's execution times relative to the usual ones. The run belongs
-    /// to the first model, or to the second one if `second` is set. Returns 0 for an unknown run.
+    /// Returns the logarithm of a run's execution times relative to the usual ones of both models.
+    /// The run belongs to the first model, or to the second one if `second` is set. Returns 0 for
+    /// an unknown run.
     pub fn in_run(&self, second: bool, run: &str) -> f64 {
         let of = if second { &self.b } else { &self.a };
         of.iter()
@@ -69,8 +71,8 @@ impl Speed {
             .map_or(0.0, |(_, log)| *log)
     }
 
-    /// Returns the execution times of the fastest and the slowest run, as factors of the usual
-    /// time.
+    /// Returns two factors: the execution times of the fastest and of the slowest run of both
+    /// models, divided by the usual execution times.
     pub fn extremes(&self) -> (f64, f64) {
         let all = || self.a.iter().chain(&self.b).map(|(_, log)| log.exp());
         (all().fold(f64::MAX, f64::min), all().fold(0.0, f64::max))

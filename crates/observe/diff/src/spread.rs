@@ -114,8 +114,8 @@ pub struct Spread {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Scale {
     kind: Kind,
-    /// The estimated spread between runs, as the `factor` of [`unit`]. With this factor, chance
-    /// alone explains the size of the measured shifts.
+    /// The estimated spread between runs, in the form that [`unit`] takes as `factor`. With this
+    /// spread, chance alone explains the size of the measured shifts.
     factor: f64,
     figures: usize,
 }
@@ -205,8 +205,8 @@ impl Spread {
         }
     }
 
-    /// Returns the weight of the estimated spread, 0 to 1. The assumed spread has the rest of the
-    /// weight.
+    /// Returns the weight of the estimated spread in the result of [`Self::blend`], 0 to 1. The
+    /// assumed spread has the rest of the weight.
     fn trust(&self, scale: &Scale) -> f64 {
         match self.options.estimate_spread {
             true => ((scale.figures as f64 - ASSUMED_UP_TO_FIGURES)
@@ -220,8 +220,8 @@ impl Spread {
         scale.kind.assumed(&self.options) * single.runs
     }
 
-    /// Returns a spread between the assumed and the estimated spread. With more figures, it is
-    /// closer to the estimated spread.
+    /// Returns a spread between the assumed and the estimated spread. The more figures `scale` was
+    /// estimated from, the closer the result is to the estimated spread.
     fn blend(&self, scale: &Scale, single: &Single) -> f64 {
         let trust = self.trust(scale);
         let assumed = self.assumed(scale, single);
@@ -245,9 +245,9 @@ fn unit(kind: Kind, single: &Single, factor: f64) -> f64 {
     of_run * single.runs
 }
 
-/// Estimates the spread between runs as the `factor` of [`unit`]. With this factor, chance alone
-/// explains the size of the measured shifts. Returns 0 if the spread of the executions alone
-/// explains it.
+/// Estimates the spread between runs, in the form that [`unit`] takes as `factor`. With the
+/// returned spread, chance alone explains the size of the measured shifts. Returns 0 if the spread
+/// of the executions within runs already explains them.
 fn fit(kind: Kind, own: &[&Single]) -> f64 {
     let deviation = |factor: f64| {
         let errors = own.iter().map(|s| {
@@ -271,8 +271,8 @@ fn fit(kind: Kind, own: &[&Single]) -> f64 {
 mod tests {
     use super::*;
 
-    /// Returns shifts at equal steps of the normal distribution with this standard deviation. The
-    /// last `changed` ones are shifted by one half.
+    /// Returns shifts that represent a normal distribution with this standard deviation: its
+    /// quantiles at equal steps of probability. Adds 0.5 to the last `changed` shifts.
     fn shifts(count: usize, deviation: f64, changed: usize) -> Vec<(Figure, Single)> {
         let value = |i: usize| {
             let share = (i as f64 + 0.5) / count as f64;

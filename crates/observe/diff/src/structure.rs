@@ -273,7 +273,8 @@ pub fn edge_id(e: &Edge) -> String {
     format!("{} -> {} over {}", e.from, e.to, e.topic)
 }
 
-/// Compares junctions whose kind is decided in both models. Returns the number of undecided ones.
+/// Compares the junctions whose kind is decided in both models, and adds the differences to
+/// `found`. Returns the number of the other junctions, which are ambiguous in at least one model.
 fn junctions(a: &Model, b: &Model, causes: &Causes, found: &mut Vec<Difference>) -> usize {
     let kind = |j: &Junction| match j.kind {
         JunctionKind::And => "AND",
@@ -351,7 +352,7 @@ fn chains(a: &Model, b: &Model, causes: &Causes, found: &mut Vec<Difference>) {
 }
 
 /// Returns the callback or edge whose addition or removal explains the addition or removal of a
-/// chain. A callback that was added at an end of the chain counts too.
+/// chain. A callback that was added at an end of the chain also explains it.
 fn chain_cause(chain: &Chain, causes: &Causes) -> Option<String> {
     let edges = chain.callbacks.windows(2).zip(&chain.topics);
     let edges: Vec<String> = edges

@@ -47,11 +47,11 @@ impl Cut {
 /// topic of the same name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ends {
-    /// The name of the start: a callback, a node (its first callback on the chain) or a topic (the
-    /// callback that takes it).
+    /// The name of the point at which the part begins: a callback, a node (its first callback on
+    /// the chain) or a topic (the callback that takes it).
     pub from: Option<String>,
-    /// The name of the end: a callback (its publication), a node (its last publication on the
-    /// chain) or a topic (its publication).
+    /// The name of the point at which the part ends: a callback (its publication), a node (its last
+    /// publication on the chain) or a topic (its publication).
     pub to: Option<String>,
     /// The names of callbacks, nodes and topics through which the part of the chain must lead.
     pub through: Vec<String>,
@@ -248,8 +248,8 @@ impl<'m> Lines<'m> {
         })
     }
 
-    /// Returns the error that no chain leads between two points. It lists the nodes that chains
-    /// pass after the first point and before the second.
+    /// Returns the error that no chain leads between two points. The error lists the nodes that
+    /// chains pass after the first point and the nodes that chains pass before the second point.
     fn nothing_between<'c>(
         &self,
         chains: impl Iterator<Item = &'c Chain>,

@@ -60,8 +60,8 @@ pub fn read(bytes: &[u8]) -> Result<Model, ModelFileError> {
     Ok(model)
 }
 
-/// Checks that each id of a callback, edge or run that a part of the model refers to exists.
-/// Exports and reports rely on this.
+/// Checks that all callbacks, edges and runs exist whose ids occur in a part of the model. Exports
+/// and reports rely on this.
 fn check(model: &Model) -> Result<(), ModelFileError> {
     let name = |id: &str| crate::text::shorten(&crate::text::visible(id), 60);
     let mut known = BTreeSet::new();

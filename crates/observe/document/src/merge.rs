@@ -44,7 +44,8 @@ pub fn merge(models: Vec<Model>) -> Result<Model, ModelMergeError> {
 }
 
 /// A merger that adds models one after the other. It stores only their summed evidence. The result
-/// does not depend on the order, or on earlier merges of the models.
+/// does not depend on the order of the models. A model that is itself a merge gives the same result
+/// as its single models.
 #[derive(Default)]
 pub struct Merger {
     all: Option<Evidence>,
@@ -133,7 +134,7 @@ pub fn filter_mode(model: Model, mode: &str) -> Result<Model, ModelMergeError> {
 }
 
 /// Reports whether the evidence already has the run's recording or a part of it. The modes of one
-/// run must stay in one model, because counts without a mode would count twice.
+/// run must stay in one model, because figures that belong to no mode would be counted twice.
 fn has_part_of(all: &Evidence, run: &Run) -> bool {
     let id = run.recording();
     let mut parts = all.runs.range(format!("{id}#")..format!("{id}$"));

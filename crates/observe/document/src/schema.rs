@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 /// The value of [`Model::schema`]: the name and version of the format.
 pub const SCHEMA: &str = "onbeat-model/1";
 
-/// The mode of a run if the user named none.
+/// The mode of a run for which the user named no mode.
 pub const DEFAULT_MODE: &str = "default";
 
 /// A timing model of one run, or of many merged runs.
@@ -141,8 +141,8 @@ pub enum CallbackType {
     Thread,
 }
 
-/// A group of callbacks that run on the same threads. It covers one executor, or all executors that one thread
-/// spins in turn. Each callback that ran is in exactly one group.
+/// A group of callbacks that run on the same threads. A group covers one executor, or all executors
+/// that one thread spins in turn. Each callback that ran is in exactly one group.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Executor {
@@ -237,7 +237,8 @@ pub struct Callback {
     /// The name of the topic or service that triggers the callback. Empty for a timer and for a
     /// thread.
     pub input: String,
-    /// The node of the client whose requests this vertex serves. `None` unless the vertex is a service.
+    /// The node of the client whose requests this vertex serves. `None` unless the vertex is a
+    /// service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caller: Option<String>,
     /// The period of a timer in ns. For other callbacks, the median inter-arrival time if the times
@@ -265,8 +266,7 @@ pub struct Callback {
 pub struct CallbackFigures {
     /// The execution times: the time on the CPU between start and end (thesis Algorithm 3).
     pub exec_ns: Dist,
-    /// The response times. A response time lasts from the instant at which an execution could run
-    /// until its end.
+    /// The response times. A response time lasts from when an execution could run until it ended.
     pub response_ns: Dist,
     pub interarrival_ns: Dist,
     /// The distances of a timer callback's starts from its releases. For other callbacks,
@@ -305,7 +305,8 @@ impl CallbackFigures {
         self.untimed > 0 && self.exec_ns.count() == 0
     }
 
-    /// Returns the load, or `None` if it is unknown.
+    /// Returns `load`, the share of one CPU that the callback used. Returns `None` if no execution
+    /// has a known execution time.
     pub fn known_load(&self) -> Option<f64> {
         (self.observed_ns > 0 && !self.is_untimed()).then_some(self.load)
     }
@@ -345,9 +346,9 @@ pub struct Typical {
     /// in older models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_ns: Option<u64>,
-    /// The number of independent values that would carry the same information. It is lower than
-    /// `count` because values close in time are similar. 0 if there are too few values for an
-    /// estimate.
+    /// The number of independent values that would carry the same information as all values
+    /// together. It is lower than `count` because values close in time are similar. 0 if there are
+    /// too few values for an estimate.
     pub effective: u64,
 }
 
@@ -357,8 +358,8 @@ impl Typical {
     pub const TAIL: u64 = 200;
 }
 
-/// The threads with one name, policy and priority that ran a callback. Runs are compared by name, policy and
-/// priority, because thread ids differ.
+/// The threads with one name, policy and priority that ran a callback. Runs are compared by name,
+/// policy and priority, because thread ids differ.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ThreadUse {
@@ -381,8 +382,8 @@ pub enum Assumed {
     /// The callback waited for a response, in an executor of its own or as a coroutine. After the
     /// response was handled, the callback continued, so it may use the response's data.
     Waited,
-    /// The callback created the task, which ran later. The order of creation shows which goal the
-    /// task executed.
+    /// The callback created the task, and the task ran after the callback. The order of creation
+    /// shows which goal the task executed.
     Made,
     /// The user stated the edge with `--link`.
     Stated,
@@ -442,19 +443,19 @@ pub struct EdgeFigures {
     /// The number of items published while the taking callback existed.
     pub published: u64,
     pub taken: u64,
-    /// The number of items that were not taken, for an unknown reason. An item counts only if a later item was
-    /// taken, or if the recording went on for a second after it.
+    /// The number of items that were not taken, for an unknown reason. An item counts only if a
+    /// later item was taken, or if the recording went on for a second after it.
     pub lost: u64,
     /// The number of items that were not taken because later ones filled the queue. `lost` does not
     /// include them.
     pub overwritten: u64,
-    /// The number of items that a synchroniser skipped because it joined others. `lost` does not
-    /// include them.
+    /// The number of items that a synchroniser skipped because it joined other items of the same
+    /// input. `lost` does not include them.
     #[serde(default)]
     pub unselected: u64,
 }
 
-/// The condition on its inputs under which a junction runs.
+/// The condition under which a junction runs: new data of all its inputs, or data of any input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JunctionKind {
@@ -478,14 +479,14 @@ pub enum JunctionState {
     Stated,
 }
 
-/// The rule by which an AND junction chooses the items of its inputs that it joins.
+/// The rule by which an AND junction chooses which items of its inputs it joins.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Matching {
     /// The junction joins the item that the publishing callback took with one item of each other
-    /// input: the one that usually comes with it.
+    /// input: the item that usually arrives together with it.
     #[default]
     InTurn,
     /// The junction joins the items whose chains began closest together, like a synchroniser by
@@ -524,8 +525,8 @@ pub struct Junction {
     /// `several_publishers` or `stated`.
     pub criterion: String,
     /// The confidence from 0 to 1. For an AND junction, it is the share of outputs before which all
-    /// inputs had new data. For an OR junction, it is 1. An ambiguous junction has half of that,
-    /// and a stated one has 1.
+    /// inputs had new data. For an OR junction, it is 1. For an ambiguous junction, it is half of
+    /// that value. For a junction that the user stated, it is 1.
     pub confidence: f64,
     #[serde(default)]
     pub state: JunctionState,
@@ -581,16 +582,16 @@ pub struct EndToEndFigures {
     /// The times from the newest start of the source on which an output depends to the output's
     /// publication. Outputs whose newest data was read again are left out.
     pub latency_ns: Dist,
-    /// The reaction times: from a start on which one output depends to the first output that
-    /// depends on a later start.
+    /// The reaction times: from a start of the source on which one output depends, to the first
+    /// output that depends on a later start of the source.
     #[serde(default)]
     pub reaction_ns: Dist,
     /// The data ages: from the oldest start of the source on which an output depends to the
-    /// output's publication. `None` means that they equal the latencies.
+    /// output's publication. `None` means that the data ages equal the latencies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub age_ns: Option<Dist>,
-    /// The number of outputs that were published in another mode than the newest start on which they depend.
-    /// Each output counts in the mode of this start.
+    /// The number of outputs that were published in another mode than the newest start of the
+    /// source on which they depend. Each output counts in the mode of this start.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub crossed: u64,
 }
@@ -665,13 +666,13 @@ pub struct ChainFigures {
     /// chain's output (thesis Algorithm 1). Without an output, they end with the last callback. See
     /// [`Chain::from_input`].
     pub latency_ns: Dist,
-    /// The reaction times: each from the start that led to one output until the next output. A
-    /// reaction time is the longest delay of data that arrived just after the first callback looked
-    /// for data.
+    /// The reaction times: each from the start of the first callback that led to one output, until
+    /// the next output. A reaction time is the longest delay of data that arrived just after the
+    /// first callback looked for data.
     #[serde(default)]
     pub reaction_ns: Dist,
-    /// The data ages: the latencies, including outputs from stored data that were read again
-    /// (`--link`). `None` means that they equal the latencies.
+    /// The data ages. They include outputs from stored data that were read again (`--link`), which
+    /// the latencies leave out. `None` means that the data ages equal the latencies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub age_ns: Option<Dist>,
     /// The jitter of the latency in ns: (max - min) / 2.

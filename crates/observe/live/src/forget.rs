@@ -20,8 +20,8 @@ pub(crate) struct Forgetting {
     /// The number of callbacks that were forgotten while their nodes stayed.
     lone_callbacks: u64,
     left_out_processes: u64,
-    /// The ids of processes that have created too many names and callbacks.
-    /// [`Live::drain_left_out_processes`] takes them out.
+    /// The ids of processes that have created more names and callbacks than
+    /// `SynthOptions::created_max`. [`Live::drain_left_out_processes`] returns and removes them.
     new_left_out: Vec<u32>,
 }
 
@@ -51,20 +51,22 @@ impl Live {
         }
     }
 
-    /// Returns the number of processes that have created too many names and callbacks. The model leaves out
-    /// their later events.
+    /// Returns the number of processes that have created more names and callbacks than
+    /// [`SynthOptions::created_max`](onbeat_synth::SynthOptions::created_max). The model leaves out
+    /// later events of these processes.
     pub fn left_out_processes(&self) -> u64 {
         self.forgetting.left_out_processes
     }
 
-    /// Returns the ids of the processes that have created too many names and callbacks since the
-    /// last call, but at most 64 ids.
+    /// Returns the ids of the processes that have exceeded, since the last call, the number of
+    /// names and callbacks that the options allow. Returns at most 64 ids.
     pub fn drain_left_out_processes(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.forgetting.new_left_out)
     }
 
-    /// Forgets the callbacks, paths, edges, topics and threads that were last seen long before
-    /// `now_ns`. Once a minute, also forgets the nodes that ended long before.
+    /// Forgets the callbacks, paths, edges, topics and threads that were last seen longer before
+    /// `now_ns` than the options allow. Once a minute, also forgets the nodes that ended longer
+    /// before `now_ns` than the options allow.
     pub(crate) fn forget(&mut self, now_ns: u64) {
         let before = now_ns.saturating_sub(self.forgetting.after_ns);
         self.callbacks.forget_before(before);
@@ -139,8 +141,8 @@ impl Live {
         (self.synth.kept(), entries)
     }
 
-    /// Returns the number of callbacks, paths, edges, topics and threads that were forgotten because
-    /// they had not been seen for
+    /// Returns the number of callbacks, paths, edges, topics and threads that were forgotten
+    /// because they had not been seen for
     /// [`LiveOptions::forget_after_ns`](crate::LiveOptions::forget_after_ns).
     pub fn forgotten(&self) -> u64 {
         let of_machine = self.machine.as_ref();

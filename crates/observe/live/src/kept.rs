@@ -23,7 +23,8 @@ impl<K: Eq + Hash + Copy, V> Kept<K, V> {
         }
     }
 
-    /// Returns the entry of a key, which it creates if necessary. Returns `None` if the map is full.
+    /// Returns the entry of a key, which was then last seen at `time_ns` or later. Creates the
+    /// entry if the key has none. Returns `None` if the map is full.
     pub(crate) fn at(&mut self, key: K, time_ns: u64, new: impl FnOnce() -> V) -> Option<&mut V> {
         if self.entries.len() >= self.most && !self.entries.contains_key(&key) {
             self.left_out += 1;

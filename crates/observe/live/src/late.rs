@@ -6,7 +6,7 @@ use onbeat_why::every::{CulpritId, Cut};
 use onbeat_why::{Culprit, Kind, Reason, Stretch};
 use rustc_hash::FxHashMap;
 
-/// The maximum number of causes of one path whose usual times are stored.
+/// The maximum number of causes per path for which onbeat stores the usual times.
 const CAUSES_MAX: usize = 256;
 
 /// The maximum number of causes that are stored for a late execution: those with the largest
@@ -23,11 +23,12 @@ const EXECUTIONS: u64 = 20;
 const USUAL_NS: u64 = 1_000_000_000;
 const USUAL_TIMES: u64 = 8;
 
-/// The shortest time in ns from one late execution of a path whose causes are found to the next
-/// one. This time is also at least the latency of the first of the two.
+/// The shortest time in ns between two late executions of one path for which onbeat finds the
+/// causes. The time is also at least the latency of the first of the two executions.
 const LATE_NS: u64 = 100_000_000;
 
-/// An execution that is cut into stretches, because it is late or is measured for the usual times.
+/// An execution that is cut into stretches, because it is late, or because its stretches count for
+/// the usual times of the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Chosen {
     end_ns: u64,
@@ -55,8 +56,8 @@ pub(crate) struct Causes {
     executions: u64,
     /// The number of executions that were chosen for the usual times.
     chosen: u64,
-    /// The time from which on another execution is chosen for the usual times, and the time from
-    /// which on another late execution is chosen. In ns of CLOCK_MONOTONIC.
+    /// Two times in ns of CLOCK_MONOTONIC. From the first time on, another execution is chosen for
+    /// the usual times. From the second time on, another late execution is chosen.
     next_ns: [u64; 2],
     sums: FxHashMap<Cause, u64>,
     /// The latency above which an execution of the path is late, in ns. `None` if it is not known

@@ -56,9 +56,9 @@ pub struct LiveOptions {
     /// The time without an event after which onbeat forgets the figures of a callback, path, edge,
     /// topic or thread.
     pub forget_after_ns: u64,
-    /// The time after which onbeat forgets a node that was destroyed or whose process ended, with
-    /// everything that belongs to the node. Callbacks whose endpoint or timer ended are forgotten
-    /// after the same time.
+    /// The time from the end of a node until onbeat forgets the node and everything that belongs to
+    /// it. A node ends when it is destroyed, or when its process ends. Callbacks whose endpoint or
+    /// timer ended are forgotten after the same time.
     pub forget_nodes_after_ns: u64,
     /// If true, the model follows threads and CPUs, and finds the causes of late executions. This
     /// takes most of the time and memory. If false, `cpus`, `threads`, `holders` and
@@ -71,8 +71,8 @@ const CREATED_MAX: u32 = 10_000;
 
 impl LiveOptions {
     /// Returns the default options with `synth` as the options of the synthesis. Figures are
-    /// forgotten after ten minutes without an event, and nodes an hour after their destruction or
-    /// the end of their process. A process may create 10,000 names and callbacks.
+    /// forgotten after ten minutes without an event. Nodes are forgotten an hour after their
+    /// destruction or the end of their process. A process may create 10,000 names and callbacks.
     pub fn new(synth: SynthOptions) -> LiveOptions {
         LiveOptions {
             synth: SynthOptions {
@@ -98,8 +98,8 @@ struct Path {
     /// The largest latency of the path in each second, in ns.
     history: Ring<u64>,
     causes: Causes,
-    /// The latest start of the path's first callback on which an output of the path depended, in ns
-    /// of CLOCK_MONOTONIC.
+    /// The latest start of the path's first callback on which any output of the path has depended,
+    /// in ns of CLOCK_MONOTONIC.
     origin_ns: Option<u64>,
     deadline_ns: Option<u64>,
 }
@@ -119,21 +119,21 @@ pub struct LateSeen {
 /// items, and of the topic.
 type EdgeNumbers = (Option<u32>, u32, u32);
 
-/// The number of a path, and whether the path ends at a cut: a publication that the user named as the
-/// end of a part of a chain.
+/// The number of a path, and whether the path ends at a cut: a publication that the user named as
+/// the end of a part of a chain.
 type PathNumber = (u32, bool);
 
-/// A timing model of a running system, with figures over the last 10 s, the last minute and since the
-/// start. The caller pushes events in the order of their times.
+/// A timing model of a running system, with figures over the last 10 s, over the last minute and
+/// since the first event. The caller pushes events in the order of their times.
 #[derive(Debug, Clone)]
 pub struct Live {
     synth: Synth,
     forgetting: Forgetting,
-    /// The times of the first and of the latest event, ns.
+    /// The times of the first and of the latest event, in ns of CLOCK_MONOTONIC.
     span: Option<(u64, u64)>,
     events: Windows<u64>,
     lost_events: Windows<u64>,
-    /// The latest offset CLOCK_REALTIME minus CLOCK_MONOTONIC, ns.
+    /// The latest known difference CLOCK_REALTIME minus CLOCK_MONOTONIC, in ns.
     clock_offset_ns: Option<i64>,
     callbacks: Kept<u32, Windows<CallbackTally>>,
     /// The time of the latest start of each callback, in ns of CLOCK_MONOTONIC, by the callback's
@@ -150,8 +150,8 @@ pub struct Live {
     is_stale: bool,
 }
 
-/// The deadlines of chains: the largest latency that each chain may have, by chain id. Also the
-/// executions that missed them.
+/// The deadlines of chains (the largest latency that each chain may have, by chain id), and the
+/// executions that missed their deadlines.
 #[derive(Debug, Clone, Default)]
 struct Deadlines {
     ns: BTreeMap<String, u64>,
@@ -253,7 +253,8 @@ impl Live {
         }
     }
 
-    /// Returns the model of the events so far, as `onbeat model` makes it of their trace.
+    /// Returns the model of the events so far. `onbeat model` makes the same model of a trace of
+    /// these events.
     pub fn model(&self) -> Model {
         self.synth.snapshot()
     }
@@ -438,7 +439,8 @@ impl Live {
         }
     }
 
-    /// Returns the figures of a callback since the start. `callback` is its number in the synthesis.
+    /// Returns the figures of a callback since the first event. `callback` is the callback's number
+    /// in the synthesis.
     pub fn callback_total(&self, callback: u32) -> Option<&CallbackTally> {
         self.callbacks.get(&callback).map(Windows::total)
     }
@@ -449,7 +451,8 @@ impl Live {
         &self.structure.ids
     }
 
-    /// Returns the figures of each edge since the start, with the ids of its callbacks and its topic.
+    /// Returns the figures of each edge since the first event, with the ids of its callbacks and
+    /// its topic.
     pub fn edge_totals(&self) -> Vec<(Option<&str>, &str, &str, &EdgeTally)> {
         let ids = &self.structure.ids;
         let id = |number: u32| ids.get(number as usize)?.as_deref();

@@ -26,7 +26,8 @@ pub(crate) struct Thread {
     pub(crate) callbacks: Vec<u32>,
     pub(crate) cpu: Option<u16>,
     pub(crate) has_ended: bool,
-    /// The time up to which the thread's CPU time is counted. `None` if the thread has no CPU now.
+    /// The time (CLOCK_MONOTONIC, ns) up to which the thread's CPU time is counted. `None` if the
+    /// thread has no CPU now.
     on_since: Option<u64>,
 }
 
@@ -35,11 +36,11 @@ pub(crate) struct Machine {
     pub(crate) threads: Kept<u32, Thread>,
     /// The time in ns for which observed threads had each CPU.
     pub(crate) cpus: Kept<u16, Windows<u64>>,
-    /// The time in ns for which each component had a CPU while an observed thread waited for it. The
-    /// keys are indices into [`Synth::components`](onbeat_synth::Synth::components).
+    /// The time in ns for which each component had a CPU while an observed thread waited for it.
+    /// The keys are indices into [`Synth::components`](onbeat_synth::Synth::components).
     pub(crate) holders: Kept<u32, Windows<u64>>,
-    /// The executions of chains that will be cut into stretches. This happens once later events
-    /// cannot change them.
+    /// The executions of chains that will be cut into stretches as soon as no later event can
+    /// change their stretches.
     every: Every<(PathNumber, Chosen)>,
 }
 
@@ -53,8 +54,8 @@ impl Machine {
         }
     }
 
-    /// Processes the next event. `time_ns` is the event's time, or the time of an earlier event if
-    /// that is later.
+    /// Processes the next event. `time_ns` is the latest of the times of this event and all earlier
+    /// ones.
     pub(crate) fn push(&mut self, event: &Event, time_ns: u64) {
         self.every.push(event);
         match &event.kind {
@@ -130,7 +131,8 @@ impl Machine {
         }
     }
 
-    /// Moves the waits for CPUs and the joins of synchronisers from the synthesis to this value.
+    /// Takes two kinds of observations from the synthesis: how long threads waited for CPUs, and
+    /// which items synchronisers joined.
     pub(crate) fn take(&mut self, synth: &mut Synth) {
         let mut all_held = Vec::new();
         self.every.take_seeing(synth, |held| all_held.push(*held));
@@ -168,8 +170,8 @@ impl Machine {
         }
     }
 
-    /// Forgets the callbacks and components whose numbers the synthesis gives to others from now
-    /// on.
+    /// Forgets the callbacks and components whose numbers the synthesis gives to other callbacks
+    /// and components from now on.
     pub(crate) fn forget(
         &mut self,
         is_gone_callback: impl Fn(u32) -> bool,

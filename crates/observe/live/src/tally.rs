@@ -6,7 +6,7 @@ use onbeat_synth::followed::ChainEnd;
 
 /// Figures whose values can be added up over slots of time and over entries.
 pub trait Add: Default {
-    /// Returns the sum of all parts.
+    /// Returns the figures of all parts together: counts are added, and distributions are merged.
     fn sum(parts: &[&Self]) -> Self;
 }
 
@@ -22,18 +22,18 @@ pub struct CallbackTally {
     /// The number of executions, including those without known times.
     pub executions: u64,
     pub exec_ns: Dist,
-    /// The time from the release of an execution to its end.
+    /// The time from when an execution could run until it ended.
     pub response_ns: Dist,
-    /// The time from an execution's release to its start.
+    /// The time from when an execution could run until it started.
     pub queued_ns: Dist,
     pub interarrival_ns: Dist,
-    /// The time per execution in which the thread was ready and had no CPU.
+    /// The time per execution in which the callback's thread was ready and had no CPU.
     pub preempted_ns: Dist,
-    /// The time per execution in which the thread slept.
+    /// The time per execution in which the callback's thread slept.
     pub blocked_ns: Dist,
     /// The number of executions whose CPU time is unknown.
     pub untimed: u64,
-    /// The number of times that the thread lost its CPU while it was ready.
+    /// The number of times that the callback's thread lost its CPU while it was ready.
     pub preemptions: u64,
     pub blockings: u64,
 }

@@ -53,8 +53,8 @@ impl<T> PerSpan<T> {
     }
 }
 
-/// The summary of a distribution of times: number, mean, median, 99th percentile and largest. Without
-/// values, all fields are 0.
+/// The summary of a distribution of times: number, mean, median, 99th percentile and largest.
+/// Without values, all fields are 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 #[allow(missing_docs)]
 pub struct Times {
@@ -106,7 +106,8 @@ pub struct ChainRow {
     pub topics: Vec<String>,
     /// Whether at least one edge of the chain is assumed, not observed.
     pub assumed: bool,
-    /// The latency of the latest execution, or `None` if it ended more than a minute ago.
+    /// The latency of the chain's latest execution, or `None` if this execution ended more than a
+    /// minute ago.
     pub latest_ns: Option<u64>,
     /// The time from the start of the first callback to the output.
     pub latency: PerSpan<Times>,
@@ -122,7 +123,8 @@ pub struct ChainRow {
     /// The parts of the latency, alternately of a callback and of an edge, from the first callback
     /// on.
     pub parts: Vec<Part>,
-    /// The latest late execution, or `None` if none was late.
+    /// The latest late execution and its causes. `None` if no execution was late, or if
+    /// [`LiveOptions::follows_machine`](crate::LiveOptions::follows_machine) is false.
     pub late_execution: Option<LateRow>,
 }
 
@@ -131,14 +133,14 @@ pub struct ChainRow {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[allow(missing_docs)]
 pub struct LateRow {
-    /// The time since the end of the execution.
+    /// The time from the end of the execution to the latest event.
     pub ago_ns: u64,
     pub latency_ns: u64,
     /// The causes that took longer than usual, the largest excess first.
     pub causes: Vec<CauseRow>,
 }
 
-/// The figures of a callback.
+/// The figures of one callback in a [`View`].
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[allow(missing_docs)]
 pub struct CallbackRow {
@@ -150,9 +152,9 @@ pub struct CallbackRow {
     pub period_ns: Option<u64>,
     pub rate_hz: PerSpan<f64>,
     pub exec: PerSpan<Times>,
-    /// The time from an execution's release to its end.
+    /// The time from when an execution could run until it ended.
     pub response: PerSpan<Times>,
-    /// The time from an execution's release to its start.
+    /// The time from when an execution could run until it started.
     pub waiting: PerSpan<Times>,
     /// The time per execution in which the callback's thread was ready to run and another thread
     /// had the CPU.
@@ -205,7 +207,7 @@ pub struct ThreadRow {
     /// The share of the span in which the thread was ready to run and another thread had the CPU,
     /// from 0 to 1.
     pub waiting: PerSpan<f64>,
-    /// Whether the thread has ended.
+    /// Whether the thread has ended. Its figures stay until onbeat forgets them.
     pub ended: bool,
 }
 
@@ -214,8 +216,8 @@ pub struct ThreadRow {
 pub struct HolderRow {
     /// The name of the program for users, as in the causes of a model.
     pub name: String,
-    /// The time for which observed threads waited while the program had the CPU, as a share of the
-    /// span.
+    /// The time for which observed threads waited while the program had the CPU they waited for, as
+    /// a share of the span.
     pub held: PerSpan<f64>,
 }
 
@@ -250,17 +252,17 @@ pub struct View {
     pub elapsed_ns: u64,
     pub events: PerSpan<u64>,
     pub lost_events: PerSpan<u64>,
-    /// The number of callbacks, paths, edges, topics and threads that were forgotten because they had
-    /// not been seen for [`LiveOptions::forget_after_ns`](crate::LiveOptions::forget_after_ns).
+    /// The number of callbacks, paths, edges, topics and threads that were forgotten because they
+    /// had not been seen for [`LiveOptions::forget_after_ns`](crate::LiveOptions::forget_after_ns).
     pub forgotten: u64,
     /// The number of nodes that were forgotten because they ended more than
     /// [`LiveOptions::forget_nodes_after_ns`](crate::LiveOptions::forget_nodes_after_ns) ago.
     pub forgotten_nodes: u64,
-    /// The number of callbacks that were forgotten some time after the end of their endpoint or timer, while their
-    /// nodes stayed.
+    /// The number of callbacks that were forgotten some time after the end of their endpoint or
+    /// timer, while their nodes stayed.
     pub forgotten_callbacks: u64,
-    /// The number of processes that have created too many names and callbacks. The figures leave out their
-    /// later events.
+    /// The number of processes that have created more names and callbacks than the options allow.
+    /// The figures leave out later events of these processes.
     pub left_out_processes: u64,
     /// The number of values that were not counted because a table of callbacks, paths, edges,
     /// topics or threads was full.
@@ -282,7 +284,8 @@ fn per_span(windows: &Windows<u64>, now_ns: u64) -> PerSpan<u64> {
     PerSpan::of(|span| u64::sum(&windows.parts(span, now_ns)))
 }
 
-/// Returns for each span the values of all entries within the span. The caller adds them up.
+/// Returns for each span the values of all entries within the span. The sum of these values is the
+/// value of the span.
 fn parts<'a, T: Default + 'a>(
     all: impl Iterator<Item = &'a Windows<T>> + Clone,
     now_ns: u64,
@@ -290,8 +293,8 @@ fn parts<'a, T: Default + 'a>(
     PerSpan::of(|span| all.clone().flat_map(|w| w.parts(span, now_ns)).collect())
 }
 
-/// Returns for each span the summary of one figure over all parts. If a span has only one part, the
-/// part is not copied. This is the case for the values since the start.
+/// Returns for each span the summary of one figure over all parts. If a span has only one part, as
+/// the span since the first event has, the part is not copied.
 fn times<T>(parts: &PerSpan<Vec<&T>>, figure: impl Fn(&T) -> &Dist) -> PerSpan<Times> {
     parts.map(|parts| match parts.as_slice() {
         [one] => Times::of(figure(one)),
@@ -349,7 +352,7 @@ impl Live {
     }
 
     /// Returns for each span the time that `windows` covers, in seconds: from the start of the
-    /// span, or from the first value if this is later. At least 1.
+    /// span, or from the first value if this is later. The time is at least 1 s.
     fn seconds_of<T: Default>(&self, windows: &Windows<T>) -> PerSpan<f64> {
         let (start, now) = (self.start_ns(), self.now_ns());
         let first = windows.first_ns().unwrap_or(start);
@@ -418,7 +421,7 @@ impl Live {
         })
     }
 
-    /// Returns the number of items on these edges that were lost or overwritten.
+    /// Returns the number of items that were lost or overwritten on these edges within the span.
     pub(crate) fn lost(&self, edges: &[EdgeNumbers], span: Span) -> u64 {
         let windows = edges.iter().filter_map(|edge| self.edges.get(edge));
         let parts: Vec<&EdgeTally> = windows.flat_map(|w| w.parts(span, self.now_ns())).collect();

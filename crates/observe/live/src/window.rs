@@ -40,8 +40,8 @@ impl Span {
 pub(crate) struct Ring<T> {
     step_ns: u64,
     length: u64,
-    /// The values, each with the number of its slot. Slots are counted from time 0. The list is
-    /// empty until the first value.
+    /// The values, each with the number of its slot. Slot 0 begins at time 0. The list is empty
+    /// until the first value.
     slots: Vec<(u64, T)>,
     /// The index in `slots` of the slot that was used last.
     last: usize,
@@ -126,7 +126,8 @@ impl<T: Default> Windows<T> {
         *first = time_ns.min(*first);
     }
 
-    /// Returns the values whose sum is the value of a span. The caller adds them up.
+    /// Returns the values whose sum is the value of the span. Each of them covers a part of the
+    /// span.
     pub fn parts(&self, span: Span, now_ns: u64) -> Vec<&T> {
         match span {
             Span::TenSeconds => self.seconds.within(now_ns).collect(),
@@ -135,12 +136,12 @@ impl<T: Default> Windows<T> {
         }
     }
 
-    /// Returns the value since the start.
+    /// Returns the value since the first event.
     pub fn total(&self) -> &T {
         &self.total
     }
 
-    /// Returns the earliest time for which a value was counted, in ns.
+    /// Returns the earliest time for which a value was counted, in ns of CLOCK_MONOTONIC.
     pub fn first_ns(&self) -> Option<u64> {
         self.first_ns
     }

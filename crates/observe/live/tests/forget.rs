@@ -51,7 +51,7 @@ fn pause(from_ns: u64, to_ns: u64) -> impl Iterator<Item = Event> {
         .map(|minute| nothing(minute * 60 * SECOND_NS))
 }
 
-/// Returns the events of [`system`] in which node /a begins again every two hours, each time with
+/// Returns the events of [`system`] in which node /a is replaced every two hours by one with
 /// another name. Nodes /b and /c exist all the time. Each /a has its own process, and these
 /// processes have `ids` different ids. If `ids` is 0, one process creates and destroys each /a.
 fn short_lived(rounds: &[Round], kind: u8, generations: u32, ids: u32) -> Vec<Event> {
@@ -102,12 +102,12 @@ fn short_lived(rounds: &[Round], kind: u8, generations: u32, ids: u32) -> Vec<Ev
     all
 }
 
-/// The handles of a publisher of node /b, and of a subscription and a timer of node /c, which live for a short
-/// time.
+/// The handles of a publisher of node /b, and of a subscription and a timer of node /c, which exist
+/// for a short time.
 const BRIEF: [u64; 3] = [0x30, 0x31, 0x55];
 
-/// Returns the events that create the endpoints and the timer of [`BRIEF`], with names and a period that have
-/// this number.
+/// Returns the events that create the endpoints and the timer of [`BRIEF`]. The topic's name and
+/// the timer's period depend on `number`.
 fn brief_creation(number: u32) -> Vec<(u32, EventKind)> {
     let [publisher, subscription, timer] = BRIEF;
     let topic = format!("/brief{number}");
@@ -148,7 +148,8 @@ fn brief_creation(number: u32) -> Vec<(u32, EventKind)> {
     ]
 }
 
-/// Returns the executions of a callback of node /c that begin with `by`.
+/// Returns the events of one execution of a callback of node /c: the event `by`, the callback's
+/// start and its end.
 fn brief_execution(by: EventKind, callback: u64) -> [(u32, EventKind); 3] {
     let start = EventKind::CallbackStart {
         callback,
@@ -158,9 +159,9 @@ fn brief_execution(by: EventKind, callback: u64) -> [(u32, EventKind); 3] {
     [by, start, end].map(|kind| (3, kind))
 }
 
-/// Returns the events of [`system`], which runs for a short time every two hours. Each time, nodes /b and /c make
-/// the endpoints and the timer of [`BRIEF`] with other names and another period, use them, and destroy them.
-/// Callbacks of node /b publish on the brief topic.
+/// Returns the events of [`system`], which runs for a short time every two hours. Each time, nodes
+/// /b and /c make the endpoints and the timer of [`BRIEF`] with other names and another period, use
+/// them, and destroy them. Callbacks of node /b publish on the topic of the short-lived publisher.
 fn short_lived_endpoints(rounds: &[Round], kind: u8, generations: u32) -> Vec<Event> {
     let mut all = Vec::new();
     let [publisher, subscription, timer] = BRIEF;
@@ -249,8 +250,8 @@ fn without_brief(mut model: Model) -> Model {
     model
 }
 
-/// Returns a live model that forgets after an hour and has seen the events, its model, and the model
-/// of a live model that forgets nothing.
+/// Returns three results for the same events: a live model that forgets after an hour, the model of
+/// this live model, and the model of a live model that forgets nothing.
 fn forgetting_and_not(events: &[Event]) -> (Live, Model, Model) {
     let (mut some, mut all) = (live(HOUR_NS), live(u64::MAX));
     for part in events.chunks(50) {
@@ -313,7 +314,7 @@ fn compare(some: &Model, all: &Model, lives: impl Fn(&str) -> bool) -> Result<()
     Ok(())
 }
 
-/// Compares a live model's figures since the start with `model`, which the live model's own
+/// Compares a live model's figures since the first event with `model`, which the live model's own
 /// synthesis made.
 fn compare_figures(live: &Live, model: &Model) -> Result<(), TestCaseError> {
     for callback in &model.callbacks {
@@ -441,7 +442,7 @@ fn a_lasting_system_keeps_its_figures_while_copies_of_it_come_and_go() {
     assert_eq!(some_model.callbacks.len() * 4, all_model.callbacks.len());
 }
 
-/// Returns the events of a node of process 1000 that exists for 30 ms, and whose timer runs once.
+/// Returns the events of a node that exists for 30 ms in process 1000, and whose timer runs once.
 fn brief(name: &str, start_ns: u64) -> Vec<Event> {
     let rounds = [Round {
         run: [1; 4],

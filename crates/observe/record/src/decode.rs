@@ -32,7 +32,8 @@ pub enum Decoded {
     /// needs a probe.
     Listener {
         pid: u32,
-        /// The address at which the listener's function for new data begins, in the process's memory.
+        /// The address at which the listener's function for new data begins, in the process's
+        /// memory.
         function: u64,
         fast: bool,
         stopped: bool,
@@ -53,7 +54,8 @@ pub enum Decoded {
 }
 
 impl Decoded {
-    /// Returns the time at which the record was made (CLOCK_MONOTONIC), or `None` if the record has no time.
+    /// Returns the time at which the record was made (CLOCK_MONOTONIC), or `None` if the record has
+    /// no time.
     pub fn time_ns(&self) -> Option<u64> {
         match self {
             Decoded::Event(event) => Some(event.time_ns),

@@ -2,8 +2,8 @@
 
 use std::sync::OnceLock;
 
-/// The file descriptors that one probe needs: the kernel's event, and the link that attaches the program to
-/// the event.
+/// The number of file descriptors that one probe needs: one for the kernel's event, and one for the
+/// link that attaches the program to the event.
 const PER_PROBE: u64 = 2;
 
 static LIMIT_AT_START: OnceLock<libc::rlimit> = OnceLock::new();
@@ -18,8 +18,8 @@ pub fn raise() {
     }
 }
 
-/// Restores the limit of open files that onbeat was started with, in a child that is about to execute a
-/// program. With a larger limit, programs that use `select` fail. Does not allocate.
+/// Restores the limit of open files that onbeat was started with, in a child that is about to
+/// execute a program. With a larger limit, programs that use `select` fail. Does not allocate.
 pub fn restore_in_child() {
     if let Some(limit) = LIMIT_AT_START.get() {
         set(*limit);

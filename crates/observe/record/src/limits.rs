@@ -22,17 +22,17 @@ const REMEMBERED_MAX: usize = 1 << 16;
 
 const MOUNT_TABLE: &str = "/proc/self/mountinfo";
 
-/// The limits of a recording, as the user states them. Without limits, every process of the target is
-/// recorded.
+/// The limits of a recording, as the user states them. Without limits, every process of the target
+/// is recorded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// The ROS domain id of recorded processes. onbeat reads a process's id from the environment that the
-    /// process was started with.
+    /// The ROS domain id of recorded processes. onbeat reads a process's id from the environment
+    /// that the process was started with.
     pub domain: Option<u32>,
     /// The directory of a cgroup. Processes in it and below it are recorded.
     pub cgroup: Option<PathBuf>,
-    /// The id on this machine of any process in the container. Only processes in the PID namespace of that
-    /// process are recorded.
+    /// The id on this machine of any process in the container. Only processes in the PID namespace
+    /// of that process are recorded.
     pub container: Option<u32>,
 }
 
@@ -59,8 +59,8 @@ impl Limits {
         *self != Limits::default()
     }
 
-    /// Returns a sentence for the user about the `outside` processes that the limits excluded, or `None` for
-    /// 0 processes.
+    /// Returns a sentence for the user about the `outside` processes that the limits excluded, or
+    /// `None` for 0 processes.
     pub fn sentence(&self, outside: u64) -> Option<String> {
         let cgroup = self.cgroup.as_ref().map(|path| path.display());
         let words = [
@@ -191,8 +191,9 @@ fn container(pid: u32) -> Result<(NamespaceId, File), LimitError> {
     }
 }
 
-/// Returns the ROS domain of a process with this environment, or `None` if ROS 2 would refuse to start. Parses
-/// the variable ROS_DOMAIN_ID as rcl does: strtoul(3) with any base, and 0 if the variable is missing or empty.
+/// Returns the ROS domain of a process with this environment, or `None` if ROS 2 would refuse to
+/// start. Parses the variable ROS_DOMAIN_ID as rcl does: strtoul(3) with any base, and 0 if the
+/// variable is missing or empty.
 fn domain_of(environment: &[Variable]) -> Option<u32> {
     let value = environment.iter().find(|(name, _)| name == "ROS_DOMAIN_ID");
     let value = value.map_or(OsStr::new(""), |(_, value)| value.as_os_str());

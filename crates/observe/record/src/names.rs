@@ -25,8 +25,9 @@ pub fn node_of_command_line(command: &str) -> Option<String> {
     Some(node_name(value("__ns:=").unwrap_or_default(), name))
 }
 
-/// Returns the name of a ROS distribution, or an empty string if the distribution is unknown. The name comes
-/// from the `path` of an installation below `/opt/ros`, otherwise from the `generation` of the tracing ABI.
+/// Returns the name of a ROS distribution, or an empty string if the distribution is unknown. The
+/// name comes from the `path` of an installation below `/opt/ros`, otherwise from the `generation`
+/// of the tracing ABI.
 pub fn distribution_name(path: Option<&str>, generation: Option<&str>) -> String {
     path.and_then(|p| p.split("/opt/ros/").nth(1))
         .and_then(|rest| rest.split('/').next())

@@ -15,8 +15,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 /// The number of silent processes of one user after which onbeat reads no other process of this
 /// user. A process is silent if it did not answer in time.
 const SILENT_PER_USER: usize = 3;
-/// The number of silent processes after which onbeat reads only processes of root. One user may have
-/// thousands of user ids in user namespaces.
+/// The number of silent processes after which onbeat reads only processes of root. One user may
+/// have thousands of user ids in user namespaces.
 const SILENT_MAX: usize = 16;
 /// The limit of the CPU time that onbeat spends on reading the processes of one user. It is enough
 /// for a thousand usual processes.
@@ -54,8 +54,8 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// Runs `work`, which reads from a process. Returns `None` if the process does not answer, or if its user
-    /// has reached a limit.
+    /// Runs `work`, which reads from a process. Returns `None` if the process does not answer, or
+    /// if its user has reached a limit.
     pub fn ask<T>(
         &mut self,
         pid: u32,

@@ -52,7 +52,8 @@ pub enum Machine {
 }
 
 /// Finds the cheapest place for a probe in the entry block of the function whose bytes are `code`.
-/// With `fast_nop` the kernel turns 5-byte nops into calls, so the search skips these nops.
+/// With `fast_nop` the kernel turns probed 5-byte nops into calls, which can crash the program. The
+/// search then skips these nops.
 pub fn place(machine: Machine, code: &[u8], fast_nop: bool) -> Place {
     match machine {
         Machine::X86_64 => place_x86(code, fast_nop),
@@ -61,7 +62,8 @@ pub fn place(machine: Machine, code: &[u8], fast_nop: bool) -> Place {
 }
 
 /// Returns the first instruction of the function, even if a probe is expensive there. With
-/// `fast_nop`, returns the first instruction that is not a 5-byte nop.
+/// `fast_nop`, returns the first instruction that is not a 5-byte nop, because a probe on such a
+/// nop can crash the program.
 pub fn entry(machine: Machine, code: &[u8], fast_nop: bool) -> Place {
     let (offset, placement) = match machine {
         Machine::X86_64 => {

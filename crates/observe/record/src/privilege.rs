@@ -35,8 +35,8 @@ pub const AT_START: &[Capability] = &[
     Capability::CAP_SETGID,
 ];
 
-/// The capabilities that the recorder keeps while it records. Processes that start later load libraries that
-/// the recorder has to read and probe too.
+/// The capabilities that the recorder keeps while it records. Processes that start later load
+/// libraries, which the recorder must also be able to read and probe.
 const KEPT: [Capability; 6] = [
     Capability::CAP_BPF,
     Capability::CAP_PERFMON,
@@ -61,8 +61,8 @@ pub fn without_admin<T>(attempt: impl FnOnce() -> T) -> T {
     onbeat_rights::without(&[Capability::CAP_SYS_ADMIN], attempt)
 }
 
-/// Raises all permitted capabilities. Fails if this process may not load the BPF programs or attach the
-/// probes.
+/// Raises all permitted capabilities. Fails if this process may not load the BPF programs or attach
+/// the probes.
 pub fn use_permitted() -> Result<(), MissingPrivilege> {
     onbeat_rights::raise();
     if has(Capability::CAP_SYS_ADMIN) {
@@ -104,8 +104,8 @@ pub fn drop_unneeded(needs: Needs) {
     onbeat_rights::keep(KEPT.into_iter().chain(admin).chain(command));
 }
 
-/// The capabilities that root keeps to record without BPF for the user behind sudo. With them, root reads the
-/// user's rings and processes, ends the command, and gives the user the trace.
+/// The capabilities that root keeps to record without BPF for the user behind sudo. With them, root
+/// reads the user's rings and processes, ends the command, and gives the user the trace.
 const FOR_USER: [Capability; 5] = [
     Capability::CAP_CHOWN,
     Capability::CAP_DAC_OVERRIDE,

@@ -47,8 +47,8 @@ while not done:
 print('published', count, flush=True)
 ";
 
-/// A script that publishes, then names and uses far more endpoints than the recorder remembers, and publishes
-/// again.
+/// A script that publishes, then names and uses far more endpoints than the recorder remembers, and
+/// publishes again.
 const CROWD: &str = "
 import ctypes, time, rclpy
 from rclpy.node import Node
@@ -83,10 +83,11 @@ for i in range(3):
 print('published', len(sent), flush=True)
 ";
 
-/// A script that publishes alternately at addresses that differ only in a few bits, and prints the addresses.
+/// A script that publishes alternately at addresses that differ only in a few bits, and prints the
+/// addresses.
 ///
-/// Every other address is a publisher of the application. The others belong to the middleware. The last
-/// address is not a client.
+/// Every other address is a publisher of the application. The remaining addresses belong to the
+/// middleware. The script also sends requests at the last address, which is not a client.
 const ALIKE: &str = "
 import ctypes, mmap, rclpy
 rclpy.init()
@@ -289,14 +290,14 @@ fn ended(child: &mut Child) -> std::process::ExitStatus {
     }
 }
 
-/// Returns whether a recorder has attached its first probes and takes events. The recorder writes its first
-/// manifest earlier than that.
+/// Returns whether a recorder has attached its first probes and takes events. The recorder writes
+/// its first manifest earlier than that.
 fn is_recording(trace: &Path) -> bool {
     Reader::open(trace).is_ok_and(|reader| reader.manifest().span.start_monotonic_ns > 0)
 }
 
-/// Returns the ids and state letters of the processes with the word `mark` in their command line. Leaves out
-/// the recorder, whose command line has this word too.
+/// Returns the ids and state letters of the processes with the word `mark` in their command line.
+/// Leaves out the recorder, whose command line has this word too.
 fn processes_with(mark: &str) -> Vec<(u32, char)> {
     let entries = std::fs::read_dir("/proc").expect("/proc");
     entries
@@ -537,8 +538,8 @@ fn a_killed_recorder_leaves_a_readable_trace_and_a_running_command(harness: &Har
     }
 }
 
-/// A script that starts new programs one after the other, in daemons outside of the command's process tree. A
-/// file DIR/done-N says that all programs of daemon N have run.
+/// A script that starts new programs one after the other, in daemons outside of the command's
+/// process tree. A file DIR/done-N says that all programs of daemon N have run.
 const DAEMONS: &str = "
 for n in 1 2 3; do
     setsid sh -c '

@@ -83,8 +83,8 @@ impl<'m> Collapse<'m> {
         }
     }
 
-    /// Tries once to join each callback that is still its own head to another part. Returns whether
-    /// any callback was joined.
+    /// Tries once to join each hidden part to the only part that feeds it. A part is known by its
+    /// head, the callback that stands for the part. Returns whether any part was joined.
     fn round(&mut self) -> bool {
         let inner: Vec<&str> = self.inner.iter().copied().collect();
         let mut changed = false;

@@ -19,9 +19,10 @@ pub(crate) fn add_edge(all: &mut EdgeFigures, more: &EdgeFigures) {
     }
 }
 
-/// Returns the figures of a collapsed part: the starts of its head (the callback that stands for
-/// the part) and the load of all its callbacks. The part has no distributions of times, because it
-/// is unknown which executions belong together.
+/// Returns the figures of a collapsed part. Its inter-arrival times and release jitter are those of
+/// its head, the callback that stands for the part. Its load, preemptions and sleeps are the sums
+/// over all its callbacks. It has no execution times, because it is unknown which executions belong
+/// together.
 pub(crate) fn of_part<'f>(
     head: &CallbackFigures,
     all: impl Iterator<Item = &'f CallbackFigures>,
@@ -57,11 +58,10 @@ pub(crate) fn of_modes(
     modes.into_iter().map(|m| (m.clone(), of(m))).collect()
 }
 
-/// Returns a chain's figures with new names for the parts of its latency (`shares`). The parts that
-/// belong to one collapsed stretch of the chain become one part.
+/// Returns a chain's figures with new names for the elements of its latency (`shares`). Successive
+/// elements that belong to one collapsed part become one element.
 ///
-/// `names` has one name per part of the latency: alternately the name of a callback and of the
-/// topic after it.
+/// `names` has one name per element: alternately the name of a callback and of the topic after it.
 pub(crate) fn of_chain(
     figures: &ChainFigures,
     parts: &[(usize, usize)],

@@ -112,8 +112,8 @@ impl Policy {
         Ok(())
     }
 
-    /// Returns the names in the policy that do not occur in the model. They are misspelled, or
-    /// belong to another build.
+    /// Returns the names in the policy that do not occur in the model. Such names are misspelled,
+    /// or belong to another build.
     pub fn unknown(&self, model: &Model) -> Vec<String> {
         let mut topics: BTreeSet<&str> = BTreeSet::new();
         let (mut nodes, mut ids, mut threads) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());

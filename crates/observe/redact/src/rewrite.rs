@@ -144,8 +144,10 @@ impl<'m, 'n> Rewrite<'m, 'n> {
             .unwrap_or_else(|| self.names.hide(Kind::Id, id))
     }
 
-    /// Returns the indices of the chains with a visible part. Cut parts of chains are kept only if
-    /// they still begin and end at a vertex of the redacted model.
+    /// Returns the indices of the chains that stay. If hidden callbacks are collapsed, only chains
+    /// with a visible name stay. A part of a chain that the user named (a cut) stays only if it
+    /// still begins and ends at a vertex of the redacted model. Chains that would become equal are
+    /// left out.
     fn kept_chains(&self) -> Vec<usize> {
         let touches = |c: &Chain| {
             let first = self.by_id.get(c.callbacks[0].as_str());
@@ -350,7 +352,8 @@ impl<'m, 'n> Rewrite<'m, 'n> {
     }
 
     /// Returns the publishers and subscriptions of the redacted model. If parts are collapsed, only
-    /// publishers and subscriptions on visible topics stay. They become endpoints of their parts.
+    /// publishers and subscriptions on visible topics stay. They become endpoints of the parts
+    /// whose callbacks use them.
     fn endpoints(&self) -> Vec<Endpoint> {
         let stays = |e: &&Endpoint| !self.collapse || self.names.shows_topic(&e.topic);
         let renamed = |e: &Endpoint| {
@@ -645,7 +648,7 @@ impl<'m, 'n> Rewrite<'m, 'n> {
     }
 
     /// Returns the chains that stay in the redacted model. Also returns the number of paths through
-    /// parts for which only the mean latency is known.
+    /// a part whose latency has no distribution, but only a mean.
     fn all_chains(&self) -> (Vec<Chain>, usize) {
         let of_old = |&i: &usize| &self.model.chains[i];
         let (mut ways, mut measured) = (BTreeSet::new(), BTreeSet::new());

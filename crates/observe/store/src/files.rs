@@ -75,8 +75,8 @@ pub struct Got {
 ///
 /// # Errors
 ///
-/// Names the damaged file if a file does not match its name. Leaves no part of the object at
-/// `output`.
+/// If the content of a stored file does not fit the id in its name, the error names this file.
+/// After an error, no part of the object is left at `output`.
 pub fn get(store: &Store, object: Id, kind: Kind, output: &Path) -> Result<Got, StoreError> {
     let fault = |e: std::io::Error| StoreError::Input {
         path: output.into(),

@@ -144,8 +144,9 @@ fn name(models: &[Id]) -> Id {
 }
 
 impl Work<'_> {
-    /// Returns the merge of these models, which are sorted by id. Merges form a tree: each level
-    /// compares two more bits of the models' ids. The ids agree in all bits above `level`.
+    /// Returns the merge of `models`, which are sorted by id. Merges form a tree: each level
+    /// divides the models by the next two bits of their ids. The ids of `models` agree in the bits
+    /// of all levels before `level`.
     fn node(&mut self, models: &[Id], level: usize) -> Result<Model, Failed> {
         if let [only] = models {
             return self.leaf(*only);

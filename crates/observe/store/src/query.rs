@@ -27,7 +27,7 @@ pub struct Query {
 /// The objects of a store that fit a query.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Found {
-    /// The index rows of the objects whose runs all fit.
+    /// The index rows of the objects whose runs all fit the query.
     pub rows: Vec<Row>,
     /// The objects of which only some runs fit the query. They are left out, because their figures
     /// cover all their runs.

@@ -20,7 +20,8 @@ const GRACE: Duration = Duration::from_secs(3600);
 pub struct Tidied {
     pub parts_before: usize,
     pub parts_after: usize,
-    /// The number of removed objects, tables and half-written files that no index row names.
+    /// The number of removed objects, tables and half-written files. No row of the index named
+    /// them.
     pub removed: u64,
     /// The number of removed merges, which were stored for reuse.
     pub merges_removed: u64,

@@ -250,7 +250,7 @@ fn merging_one_more_model_reads_only_its_path_to_the_root(on: On) {
 }
 
 /// A model that is put twice counts once. If it is put under two builds, queries for either build
-/// find it. A query finds a model only if all its runs fit.
+/// find it. A query finds a model only if all runs of the model fit the query.
 fn queries_find_exactly_the_objects_that_fit(on: On) {
     let place = Place::new(on);
     let urban = model("a", "urban", 100, &[5]);
@@ -618,8 +618,8 @@ fn concurrent_writers_lose_nothing_and_long_lists_of_a_store_are_read_fully() {
     assert_eq!(place.merge(&Query::default()).models, 8);
 }
 
-/// If writing a file into a bucket takes too long, no row names the file, because its first parts
-/// may be gone. Rows name earlier files.
+/// If writing a file into a bucket takes too long, no row of the index names the file, because its
+/// first parts may be gone. The files that were written before it have their rows.
 fn an_object_that_is_written_too_slowly_is_not_indexed(on: On) {
     let place = Place::new(on);
     let texts: Vec<String> = (0..3)

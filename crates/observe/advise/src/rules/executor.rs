@@ -6,8 +6,8 @@ use crate::{Advice, Rule};
 use onbeat_document::text::duration;
 
 /// Finds items that wait in a thread's queue while the thread runs other callbacks. A
-/// single-threaded executor runs ready callbacks one after another without preemption. The longest
-/// other callback may therefore run before the item (Casini et al., ECRTS 2019, section 3).
+/// single-threaded executor runs ready callbacks one after another without preemption. An item may
+/// therefore wait for the executor's longest other callback (Casini et al., ECRTS 2019, section 3).
 pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
     let (edge, part_ns) = step.from?;
     let waiting = &edge.figures.waiting_ns;

@@ -13,7 +13,7 @@ use crate::view::View;
 use crate::{Advice, Evidence, Options};
 use onbeat_document::Dist;
 
-/// The cause of a cost, which decides the advice.
+/// A rule that finds one cause of costs in a model, and gives advice against this cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
     /// Rule: an urgent callback waits because its executor is running other callbacks.

@@ -56,9 +56,9 @@ pub(super) fn yields_to_important_only(on: &OnChain<'_, '_>, callback: &Callback
         && others.iter().any(|c| real_time(c) > own)
 }
 
-/// Returns the mean time in ns that the callback's items wait for a CPU. Returns `None` if they can
-/// wait for another reason: the thread also runs other callbacks, or the callback is slower than
-/// its input.
+/// Returns the mean time in ns that the callback's items wait for a CPU. Returns `None` if the
+/// items can wait for another reason: the thread also runs other callbacks, or the callback is
+/// slower than its input.
 fn wait_for_cpu_ns(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<f64> {
     let (edge, part_ns) = step.from?;
     // A callback that is behind its input waits for itself.
@@ -68,7 +68,7 @@ fn wait_for_cpu_ns(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<f64> {
     is_alone.then(|| edge.figures.waiting_ns.mean().min(part_ns))
 }
 
-/// Returns the callbacks that have a higher real-time priority on one of `callback`'s CPUs,
+/// Returns the callbacks that have a higher real-time priority than `callback` on one of its CPUs,
 /// although they belong only to less important chains or to none.
 fn less_important_ahead<'m>(
     on: &OnChain<'_, 'm>,

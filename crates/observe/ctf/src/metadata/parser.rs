@@ -290,7 +290,7 @@ impl<'a> Parser<'a> {
         Type::new(shape, align).ok_or_else(|| self.wrong("types are nested too deeply"))
     }
 
-    /// Parses a type. `named` says that a name follows the type. The last word is then that name.
+    /// Parses a type. If `named` is true, a name follows the type, and the last word is that name.
     fn ty(&mut self, named: bool) -> Parsed<Rc<Type>> {
         if self.depth >= MAX_DEPTH {
             return Err(self.wrong("types are nested too deeply"));

@@ -32,7 +32,7 @@ struct Program {
     times: Vec<f64>,
     all: f64,
     monitor: bool,
-    /// The factor by which one in thirty executions of the fourth callback takes longer.
+    /// One in thirty executions of the fourth callback takes longer, by this factor.
     tail: f64,
     executions: usize,
 }
@@ -50,7 +50,8 @@ fn usual() -> Program {
 const EXECUTIONS: u64 = 120;
 
 /// Simulates runs of a program. Runs differ by 5 % in all callbacks together and by 2 % in each.
-/// Values come in groups of ten, and one in thirty takes three times as long.
+/// Each ten successive values of a callback are similar, and one value in thirty is three times as
+/// long.
 fn model(program: &Program, runs: usize, seed: u64) -> Model {
     let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let nodes = program.times.len();

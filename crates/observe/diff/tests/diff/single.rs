@@ -37,7 +37,8 @@ impl Random {
     }
 }
 
-/// Records one run: `times` are the factors by which callbacks are slower than usual.
+/// Simulates one run. `times` has for each callback the factor by which the callback is slower than
+/// usual.
 fn run(system: &System, times: &[f64], seed: u64) -> Model {
     let mut fixed = Random(system.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let mut random = Random(seed.wrapping_mul(0xD134_2543_DE82_EF95) | 1);

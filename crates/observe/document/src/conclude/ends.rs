@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 type Modes = BTreeMap<String, PathFigures>;
 
 /// Returns the end-to-end figures of each source and sink, and of the ends that the user named.
-/// Moves the evidence that these figures do not show to `hidden`.
+/// Moves to `hidden` the evidence that these figures do not show.
 pub(super) fn end_to_end(
     evidence: &mut Evidence,
     groups: &Groups,
@@ -211,8 +211,8 @@ impl<'a> Between<'a> {
     }
 }
 
-/// The number of outputs for which synthesis may have assumed a wrong junction before the evidence
-/// was clear.
+/// A callback does not count as misread if its wrongly linked outputs are at most this number plus
+/// a tenth of its outputs. Synthesis may have linked such outputs while the junction was not clear.
 const UNCLEAR: u64 = 10;
 
 /// Returns the callbacks whose outputs synthesis linked to the wrong inputs, judged by all

@@ -43,8 +43,8 @@ pub(super) fn executors(evidence: &Evidence, graph: &Graph) -> Vec<Executor> {
     threads.into_iter().map(executor).collect()
 }
 
-/// Disjoint sets of numbers. Entry `i` is the parent of number `i` in its set; the root is the
-/// least number of a set.
+/// Disjoint sets of callbacks, which have numbers from 0 on. Entry `i` is the parent of number `i`
+/// in its set; the root is the least number of a set.
 struct Groups(Vec<usize>);
 
 impl Groups {

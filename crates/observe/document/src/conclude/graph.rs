@@ -21,8 +21,8 @@ impl Graph {
     }
 }
 
-/// Returns the edges that items passed. If members of a group publish a topic, its edges begin at
-/// the group's sync vertex.
+/// Returns the edges that items passed. If subscriptions that wait for one another publish a topic,
+/// the topic's edges begin at the sync vertex of these subscriptions.
 fn edges(evidence: &mut Evidence, groups: &Groups, hidden: &mut Hidden) -> BTreeMap<EdgeKey, Edge> {
     let mut edges: BTreeMap<EdgeKey, Edge> = BTreeMap::new();
     for (key, edge) in std::mem::take(&mut evidence.edges) {

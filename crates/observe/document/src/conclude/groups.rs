@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const MIN_OUTPUTS: u64 = 5;
 
-/// The number of observations at which onbeat treats an effect as real and not as chance.
+/// The number of observations from which on onbeat treats an effect as real and not as chance.
 const SEVERAL: u64 = 2;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -18,8 +18,8 @@ pub(super) struct Group {
     pub(super) topic: String,
     pub(super) members: BTreeSet<String>,
     pub(super) publishers: BTreeSet<String>,
-    /// The reading of the junction without the members that may not belong to the group. If its
-    /// kind is `Or`, its inputs are the members that publish on their own inputs.
+    /// The reading of the junction without the members that are not certain to belong to the group.
+    /// If its kind is `Or`, its inputs are the members that publish on their own inputs.
     pub(super) without_open: Reading,
     pub(super) criterion: Criterion,
     pub(super) state: JunctionState,
@@ -77,7 +77,8 @@ impl Group {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Criterion {
     MessageFilters,
-    /// The data show the junction: each output followed a new input of each member.
+    /// The data show the junction: each output followed a new input of each subscription of the
+    /// group.
     DataFlow,
     Stated,
 }
@@ -161,8 +162,8 @@ pub(super) fn decide(evidence: &Evidence) -> Decisions {
 
 enum Verdict {
     Joined(Group),
-    /// The members of the group may wait for one another. It is more likely that the publishing
-    /// member reads data that the other members stored.
+    /// The members of the group possibly wait for one another. It is more likely that they do not,
+    /// and that the publishing member reads data that the other members stored.
     Doubt(Group),
     Apart,
 }
@@ -338,7 +339,8 @@ impl<'a> Deciding<'a> {
     }
 
     /// Reports whether a member had exactly one input between each output and the next, or as many
-    /// inputs as outputs, each before its output. One irregular input at the start is allowed.
+    /// inputs as outputs, each before its output. Exceptions are allowed for one output in twenty,
+    /// and for at least one output.
     fn one_input_per_output(&self, m: &MemberEvidence) -> bool {
         let outputs = self.evidence.outputs;
         outputs - m.once.min(outputs) <= self.few()

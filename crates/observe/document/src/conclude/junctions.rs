@@ -34,8 +34,8 @@ pub(super) fn junctions(groups: &Groups, graph: &Graph) -> Vec<Junction> {
 }
 
 /// Builds the OR junction of several publishers. The junction is ambiguous if some of the
-/// publishers may wait for one another: they belong to a guessed node, or to a group whose junction
-/// is not certain.
+/// publishers may wait for one another: they belong to a guessed node, or to a group of
+/// subscriptions (`doubt`) whose junction is not certain.
 fn either(to: &str, from: &[&str], graph: &Graph, doubt: Option<&Group>) -> Junction {
     let inputs = |ids: &[&str]| ids.iter().map(|id| id.to_string()).collect();
     let open = match doubt {

@@ -29,9 +29,9 @@ pub enum CutError {
     NoWay {
         from: Option<String>,
         to: Option<String>,
-        /// The nodes that chains pass after the requested start.
+        /// The nodes that chains pass after `from`.
         after: Vec<String>,
-        /// The nodes that chains pass before the requested end.
+        /// The nodes that chains pass before `to`.
         before: Vec<String>,
     },
     #[error(
@@ -41,7 +41,7 @@ pub enum CutError {
     )]
     NotThrough {
         through: Vec<String>,
-        /// The nodes that chains between the ends pass.
+        /// The nodes that chains between the two ends pass.
         near: Vec<String>,
     },
 }

@@ -5,9 +5,8 @@ use super::Way;
 use crate::schema::{Callback, CallbackType, Edge, Model};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Returns one shortest way between each pair of callbacks that the ends name. Without a name for
-/// the start, the ways begin at the model's sources. Without a name for the end, they end at the
-/// model's sinks.
+/// Returns one shortest way between each pair of callbacks that the ends name. Without `from`, the
+/// ways begin at the model's sources. Without `to`, the ways end at the model's sinks.
 pub(super) fn ways(model: &Model, from: Option<&Point>, to: Option<&Point>) -> Vec<Way> {
     let graph = Graph::of(model);
     let firsts = graph.firsts(from);

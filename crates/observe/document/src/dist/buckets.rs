@@ -239,8 +239,8 @@ impl Filled {
     }
 }
 
-/// Returns the number of the bucket for a value at a precision of `bits`: the exponent followed by
-/// the kept bits.
+/// Returns the number of the bucket for a value: the exponent, followed by the leading bits of the
+/// value that remain at a precision of `bits`.
 pub(super) fn number(value: u64, bits: u32) -> u32 {
     let length = 64 - value.leading_zeros();
     if length <= bits {

@@ -96,7 +96,8 @@ impl Dist {
         self.quantiles([q])[0]
     }
 
-    /// Returns several quantiles, which must ascend. See [`Dist::quantile`].
+    /// Returns the quantiles at these shares (0 to 1), in ns. The shares must be in ascending
+    /// order. See [`Dist::quantile`].
     pub fn quantiles<const N: usize>(&self, quantiles: [f64; N]) -> [u64; N] {
         if self.count == 0 {
             return [0; N];
@@ -126,7 +127,8 @@ impl Dist {
         over.map(|(.., n)| n).sum()
     }
 
-    /// Returns the distribution of the values of all parts. This is faster than merging them one after the other.
+    /// Returns the distribution of the values of all parts. One call is faster than merging the
+    /// parts one after the other.
     pub fn of_all<'a>(parts: impl Iterator<Item = &'a Dist> + Clone) -> Dist {
         let full = parts.filter(|part| part.count > 0);
         Dist {

@@ -156,12 +156,13 @@ pub struct PathEvidence {
 
 /// The figures of one path in one mode, or of all paths between two ends in one mode.
 ///
-/// For all paths between two ends, `sums` is empty. Their latency begins with the newest start on
-/// which an output depends, and their data age with the oldest.
+/// For all paths between two ends, `sums` is empty. The latency then begins with the newest start
+/// of the first callback on which an output depends, and the data age with the oldest start.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PathFigures {
     pub latency_ns: Dist,
-    /// The reaction time: from the start that led to one output until the next output.
+    /// The reaction time: from the start of the first callback that led to one output, until the
+    /// next output.
     #[serde(default)]
     pub reaction_ns: Dist,
     /// The data age. In contrast to the latency, it also covers outputs for which stored data were
@@ -197,12 +198,12 @@ pub struct SyncEvidence {
     /// time stamps does not.
     #[serde(default, skip_serializing_if = "is_false")]
     pub approximate: bool,
-    /// The number of outputs at which a synchroniser of all subscriptions would also publish. 0 if
-    /// no synchroniser explains the outputs.
+    /// The number of observed outputs that a synchroniser of all subscriptions would have published
+    /// at the same instants. 0 if no synchroniser explains the outputs.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub predicted: u64,
     /// The number of executions of publishing subscriptions that did not publish the output,
-    /// although a synchroniser would have.
+    /// although a synchroniser would have published it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub missing: u64,
     /// The number of executions of publishing subscriptions that did not publish, and at which a
@@ -227,7 +228,8 @@ pub struct MemberEvidence {
     pub fresh: u64,
     /// The number of outputs before which this subscription had exactly one new input.
     pub once: u64,
-    /// The number of outputs of a synchroniser to which this subscription passes its messages too.
+    /// The number of outputs of a `message_filters` synchroniser to which this subscription passes
+    /// its messages.
     pub shared: u64,
     /// The number of outputs that this subscription published although another publishing
     /// subscription had no unused input.
@@ -251,8 +253,8 @@ pub struct MemberEvidence {
     /// link to this subscription's input, although this subscription had an unused input.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub passed_over: u64,
-    /// Other subscriptions of the same node. The inputs of this subscription were computed from
-    /// their data.
+    /// The other subscriptions of the node from whose data this subscription's inputs were
+    /// computed.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub after: BTreeSet<String>,
 }

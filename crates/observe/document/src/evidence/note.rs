@@ -63,7 +63,7 @@ pub enum Note<V = String, N = String> {
     RingName(V),
     /// Another program added this sentence to the coverage.
     Said(String),
-    /// Several goals of this vertex's action ran at the same time and shared its CPU time.
+    /// Several goals of this vertex's action ran at the same time and shared the vertex's CPU time.
     Shared(V),
     Simulated(V),
     /// Items were published for this subscription, and it took none of them. The count is the
@@ -76,7 +76,8 @@ pub enum Note<V = String, N = String> {
     TimerNode(V),
     #[serde(with = "no_subject")]
     Unasked,
-    /// The recording does not show what a thread did when the recording began.
+    /// The first item that a thread took in the recording was left out, because a callback that
+    /// began before the recording may have taken it.
     #[serde(with = "no_subject")]
     Unbegun,
     /// A thread received an item of this link while it ran no callback.
@@ -87,7 +88,7 @@ pub enum Note<V = String, N = String> {
     #[serde(with = "no_subject")]
     UnknownCallback,
     /// A task executed a goal of this action, and the recording does not show which goal, for
-    /// example because it was sent before the recording.
+    /// example because the goal was sent before the recording.
     UnknownGoal(N),
     #[serde(with = "no_subject")]
     UnknownHandle,
@@ -103,7 +104,7 @@ pub enum Note<V = String, N = String> {
     UnseenTime,
     #[serde(with = "no_subject")]
     UnseenWork,
-    /// An execution of this vertex ran on a thread that has no events.
+    /// An execution of this vertex ran on a thread of a pool, at a time that no event shows.
     Unshown(V),
 }
 

@@ -27,7 +27,7 @@ impl Machines {
     }
 
     /// Returns the error for the first of `runs` that is from another machine than `new`. Each of
-    /// `runs` must have been added.
+    /// `runs` must have been added to this value before.
     pub fn conflict(&self, runs: &BTreeMap<String, Run>, new: &Run) -> Option<ModelMergeError> {
         let with = |run: &Run| two_hosts(run, new);
         if self.is_of_another_host(new) {

@@ -12,8 +12,8 @@ pub enum ComponentKind {
     Thread,
     /// The component is a thread of the kernel, for example an interrupt thread.
     Kernel,
-    /// The component is an idle CPU. It had to wake up first, or to take the thread from another
-    /// CPU.
+    /// The component is an idle CPU. The idle CPU had to wake up first, or to take the thread from
+    /// another CPU.
     Idle,
     /// The component is the host of a virtual machine, which took the CPU away.
     Host,

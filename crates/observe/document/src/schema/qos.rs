@@ -33,7 +33,7 @@ macro_rules! policy {
 }
 
 policy! {
-    /// The rule that decides which items are kept.
+    /// The rule that decides which items an endpoint keeps.
     #[allow(missing_docs)] // the names say what they are
     History {
         SystemDefault = 0 "system_default",

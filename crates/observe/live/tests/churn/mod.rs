@@ -40,9 +40,9 @@ impl Recorded {
         self.events.last().expect("events").time_ns - self.first_ns
     }
 
-    /// Returns the events of a copy of the system, from `start_ns` on. In each copy, `generation`,
-    /// the processes have other ids, and nodes and topics have other names. All processes exit at
-    /// the end.
+    /// Returns the events of a copy of the system, from `start_ns` on. Each `generation` has its
+    /// own names of nodes and topics, and its own process ids, which repeat after 20,000
+    /// generations. All processes exit at the end.
     pub fn copy(&self, generation: u32, start_ns: u64) -> impl Iterator<Item = Event> + '_ {
         let ids = 1_000_000 + generation % 20_000 * IDS;
         let events = self.events.iter().filter(|e| e.kind != EventKind::Exit);

@@ -21,7 +21,8 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use user::{Caller, User};
 
-/// The environment variable that makes the preloaded library read threads' CPU clocks also at publications.
+/// The environment variable that makes the preloaded library read threads' CPU clocks also at
+/// publications.
 const CLOCKS: &str = "ONBEAT_PRELOAD_CLOCKS";
 
 const TERMINATE_AFTER: Duration = Duration::from_secs(10);
@@ -62,8 +63,8 @@ pub enum Observed<'a> {
     Suspended(&'a Suspended, Option<&'a CommandLibrary>),
     Preloaded {
         place: &'a Place,
-        /// The preloaded library also reads threads' CPU clocks at publications. Each reading costs
-        /// a system call.
+        /// The preloaded library reads threads' CPU clocks not only at callbacks, but also at
+        /// publications. Each reading costs a system call.
         clocks: bool,
     },
 }
@@ -83,9 +84,9 @@ impl RecordedCommand {
 
     /// Starts a command, which is a program and its arguments.
     ///
-    /// Under sudo the command runs as the user who called sudo, with that user's groups and environment. With
-    /// `to_stderr`, the command's output goes to onbeat's standard error. The guard process resumes processes
-    /// that stay suspended too long.
+    /// Under sudo the command runs as the user who called sudo, with that user's groups and
+    /// environment. With `to_stderr`, the command's output goes to onbeat's standard error. The
+    /// guard process resumes processes that stay suspended too long.
     pub fn start(
         words: &[String],
         to_stderr: bool,

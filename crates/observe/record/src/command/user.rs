@@ -32,18 +32,18 @@ pub enum Caller {
 
 /// Finds the user who called onbeat.
 ///
-/// `SUDO_UID`, `SUDO_GID` and `SUDO_USER` are environment variables, which anybody can set. onbeat believes
-/// them only if three facts, which the caller cannot choose, say that sudo set them:
+/// `SUDO_UID`, `SUDO_GID` and `SUDO_USER` are environment variables, which anybody can set. onbeat
+/// believes them only if three facts, which the caller cannot choose, say that sudo set them:
 ///
-/// - onbeat's real user id is 0. A set-user-id program has its caller's environment, and its caller's real
-///   id.
+/// - onbeat's real user id is 0. A set-user-id program has its caller's environment, and its
+///   caller's real id.
 /// - The loader did not mark onbeat as privileged (`AT_SECURE`), for the same reason.
-/// - One of onbeat's ancestor processes has root's rights and is called `sudo`. This excludes variables that
-///   outlived their sudo, in a daemon or a terminal multiplexer.
+/// - One of onbeat's ancestor processes has root's rights and is called `sudo`. This excludes
+///   variables that outlived their sudo, in a daemon or a terminal multiplexer.
 ///
-/// Root can still make the variables up, but gains nothing: with them onbeat does less than root may. The
-/// command gets that user's rights, and the trace directory is made with them ([`User::act`]). The name
-/// decides only the groups, and only if the name belongs to the user id.
+/// Root can still make the variables up, but gains nothing: with them onbeat does less than root
+/// may. The command gets that user's rights, and the trace directory is made with them
+/// ([`User::act`]). The name decides only the groups, and only if the name belongs to the user id.
 pub fn caller() -> Caller {
     // SAFETY: these calls cannot fail.
     let (real, effective) = unsafe { (libc::getuid(), libc::geteuid()) };
@@ -88,12 +88,14 @@ fn has_sudo_above() -> bool {
 }
 
 impl User {
-    /// Runs `what` on this thread with the user's rights for files, and onbeat's rights for everything else.
-    /// `what` can only open and create what the user can. The caller must have all of root's rights.
+    /// Runs `what` on this thread with the user's rights for files, and onbeat's rights for
+    /// everything else. `what` can only open and create what the user can. The caller must have all
+    /// of root's rights.
     ///
     /// # Errors
     ///
-    /// Returns the system's error if this thread cannot act as the user. Then `what` was not called.
+    /// Returns the system's error if this thread cannot act as the user. Then `what` was not
+    /// called.
     pub fn act<T>(&self, what: impl FnOnce() -> T) -> std::io::Result<T> {
         let acting = Acting::begin(self)?;
         let result = what();
@@ -142,7 +144,8 @@ impl Drop for Acting {
     }
 }
 
-/// Sets the groups of this thread only. The C library's function would set the groups of all threads.
+/// Sets the groups of this thread only. The C library's function would set the groups of all
+/// threads.
 fn set_groups(groups: &[libc::gid_t]) -> std::io::Result<()> {
     // SAFETY: the list lives during the call and has the given length.
     match unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) } {
@@ -175,8 +178,8 @@ pub fn variable(name: &str) -> Option<OsString> {
 }
 
 /// Returns whether a process is a sudo process: it is called `sudo` and has root's rights. Any
-/// process can have this name, and only root's processes have these rights. The real user may still
-/// be the caller, because sudo-rs does not change it.
+/// process can have this name, and only root's processes have these rights. The process's real user
+/// may still be the caller of sudo, because sudo-rs does not change it.
 fn is_sudo(pid: u32) -> bool {
     let has_roots_rights = |status: onbeat_proc::Status| {
         let effective = status.field("Uid")?.split_ascii_whitespace().nth(1)?;

@@ -81,11 +81,11 @@ pub struct Function {
     pub file_offset: u64,
     /// The virtual address in the file's symbol table, before relocation.
     pub address: u64,
-    /// The first bytes of the function: all of it, up to 4 KiB.
+    /// The bytes of the function, or its first 4 KiB if it is longer.
     pub code: Vec<u8>,
 }
 
-/// The symbols of one library that the caller asked for.
+/// Those symbols of one library that the caller asked for.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug)]
 pub struct Symbols {
@@ -94,12 +94,13 @@ pub struct Symbols {
 }
 
 const CODE_MAX: u64 = 4096;
-/// The largest number of requested symbols in one file. A program with many synchronisers has a few hundred.
+/// The largest number of requested symbols in one file. A program with many synchronisers has a few
+/// hundred.
 const WANTED_MAX: usize = 4096;
 
 impl Symbols {
-    /// Reads the symbols that `wanted` accepts from the file at `path`: the dynamic symbols and, with `local`,
-    /// also the symbols of the full symbol table.
+    /// Reads the symbols that `wanted` accepts from the file at `path`: the dynamic symbols and,
+    /// with `local`, also the symbols of the full symbol table.
     pub fn read(
         path: &Path,
         local: bool,
@@ -146,8 +147,8 @@ impl Symbols {
         })
     }
 
-    /// Returns the function or variable with exactly this symbol name, or `None` if it was not found or not
-    /// requested.
+    /// Returns the function or variable with exactly this symbol name, or `None` if it was not
+    /// found or not requested.
     pub fn get(&self, name: &str) -> Option<&Function> {
         self.functions.get(name)
     }

@@ -9,8 +9,8 @@ use crate::placement::Machine;
 const STEPS_MAX: u32 = 64;
 const CODE_BYTES: u64 = 64;
 const ENTRY_BYTES: usize = 64;
-/// The encodings of the unwind table that all linkers use: 4-byte values relative to the table's beginning,
-/// and a 4-byte count.
+/// The encodings of the unwind table that all linkers use: 4-byte values relative to the table's
+/// beginning, and a 4-byte count.
 const TABLE_FORM: u8 = 0x3b;
 const COUNT_FORM: u8 = 0x03;
 const PLACE_FORMS: [u8; 2] = [0x1b, 0x3b];
@@ -117,11 +117,13 @@ fn starts_as_called(source: &(impl Source + ?Sized), at: u64) -> Option<bool> {
     Some(!is_within || matches!(first, 0 | 0x02..=0x04 | 0x40..=0x7f))
 }
 
-/// The unwind rules at the start of usual functions: the return address lies on top of the stack or, on 64-bit
-/// Arm, in its register. The program's entry point has other rules, because it has no return address.
+/// The unwind rules at the start of usual functions: the return address lies on top of the stack
+/// or, on 64-bit Arm, in its register. The program's entry point has other rules, because it has no
+/// return address.
 const USUAL: [&[u8]; 2] = [&[0x0c, 7, 8, 0x90, 1], &[0x0c, 31, 0]];
 
-/// Returns whether a shared unwind description (CIE) has 4-byte addresses and the rules of usual functions.
+/// Returns whether a shared unwind description (CIE) has 4-byte addresses and the rules of usual
+/// functions.
 fn has_plain_places(source: &(impl Source + ?Sized), at: u64) -> Option<bool> {
     let length = u32::from_le_bytes(bytes(source, at)?) as usize;
     let mut shared = [0; ENTRY_BYTES];

@@ -11,16 +11,16 @@ use object::LittleEndian as LE;
 const SEGMENTS_MAX: u64 = 4096;
 /// The largest number of sections that is accepted. A library has about forty.
 const SECTIONS_MAX: u64 = 1 << 16;
-/// The largest string table that is accepted, in bytes. With debug information, the largest programs of ROS 2
-/// have a few tens of MiB.
+/// The largest string table that is accepted, in bytes. With debug information, the largest
+/// programs of ROS 2 have a few tens of MiB.
 const STRINGS_MAX: u64 = 128 << 20;
 const SYMBOLS_MAX: u64 = 8 << 20;
 const SYMBOLS_AT_ONCE: u64 = 4096;
-/// The longest symbol name that is accepted, in bytes. Synchronisers of many types have names of a few
-/// thousand bytes.
+/// The longest symbol name that is accepted, in bytes. Synchronisers of many types have names of a
+/// few thousand bytes.
 const NAME_MAX: usize = 16 << 10;
-/// The largest number of name bytes that are read in total. Names may overlap, so a table of one MiB can have
-/// a million names of one MiB each.
+/// The largest number of name bytes that are read in total. Names may overlap, so a table of one
+/// MiB can have a million names of one MiB each.
 const NAMES_MAX: usize = 256 << 20;
 
 type Header = elf::FileHeader64<LE>;
@@ -134,8 +134,8 @@ impl Tables {
         self.sections.get(index as usize)
     }
 
-    /// Calls `take` for every function and variable in one of the file's symbol tables. A file may lack this
-    /// table. Names that are not UTF-8 or have no end are skipped.
+    /// Calls `take` for every function and variable in one of the file's symbol tables. Does
+    /// nothing if the file lacks this table. Skips names that are not UTF-8 or have no end.
     pub fn symbols(
         &self,
         source: &(impl Source + ?Sized),

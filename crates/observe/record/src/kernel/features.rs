@@ -14,17 +14,19 @@ pub struct Features {
     pub current_task: bool,
     /// BPF programs can store data per task, also in uprobes (5.13).
     pub task_storage: bool,
-    /// A task's struct has the total time for which the task was ready to run (5.14 with CONFIG_SCHED_INFO).
+    /// A task's struct has the total time for which the task was ready to run (5.14 with
+    /// CONFIG_SCHED_INFO).
     pub delays: bool,
-    /// BPF programs can read the registers with which a task entered the kernel (5.15). Together with
-    /// [`Features::delays`], they show that a thread waits for work.
+    /// BPF programs can read the registers with which a task entered the kernel (5.15). Together
+    /// with [`Features::delays`], they show that a thread waits for work.
     pub task_registers: bool,
-    /// The tracepoint `sched_switch` passes the previous state (5.18).
+    /// The tracepoint `sched_switch` passes the state of the thread that leaves the CPU (5.18).
     pub switch_state: bool,
     /// The kernel can attach uprobes without perf events (6.12). The kernel then waits only once
     /// when many uprobes are detached.
     pub uprobe_link: bool,
-    /// The kernel replaces a probed 5-byte nop by a call, which makes a hit cheaper (6.18).
+    /// The kernel replaces a probed 5-byte nop by a call (6.18). The call makes a hit cheaper, but
+    /// can crash the program, so onbeat does not probe such nops.
     pub fast_nop: bool,
 }
 
@@ -69,14 +71,14 @@ fn has_member(btf: Option<&Btf<'_>>, structure: &str, member: &str) -> bool {
     })
 }
 
-/// Returns the distance in bytes from a CPU's run queue to the stolen time that a KVM host reports. Returns
-/// `None` if the kernel lacks one of the two.
+/// Returns the distance in bytes from a CPU's run queue to the stolen time that a KVM host reports.
+/// Returns `None` if the kernel lacks one of the two.
 pub(super) fn steal_distance(btf: &Btf<'_>) -> Option<i64> {
     distance(btf, "steal_time")
 }
 
-/// Returns the distance in bytes from a CPU's run queue to the CPU's `preempt_count`, or `None` if the kernel
-/// has no such variable per CPU.
+/// Returns the distance in bytes from a CPU's run queue to the CPU's `preempt_count`, or `None` if
+/// the kernel has no such variable per CPU.
 pub(super) fn context_distance(btf: &Btf<'_>) -> Option<i64> {
     // Linux 6.2 to 6.14 have it as the second field of another variable, after a pointer.
     let in_struct = || Some(distance(btf, "pcpu_hot")? + 8);

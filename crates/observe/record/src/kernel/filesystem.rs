@@ -3,7 +3,8 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-/// Names of file systems, by the number that `statfs` returns for them (linux/magic.h and their sources).
+/// Names of file systems, by the number that `statfs` returns for them (linux/magic.h, and the
+/// sources of these file systems).
 const NAMES: &[(u32, &str)] = &[
     (0x6573_5546, "FUSE"),
     (0x794c_7630, "overlayfs"),

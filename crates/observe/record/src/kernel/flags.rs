@@ -32,8 +32,8 @@ impl FlagTable {
         })
     }
 
-    /// Returns the ids that have flags. Also works in a forked child, and after the BPF programs are
-    /// detached.
+    /// Returns the ids that have flags. Also works in a forked child, and after the BPF programs
+    /// are detached.
     pub fn ids_with_flags(&self) -> Vec<u32> {
         const WORD: usize = 8;
         let words = (0..ID_COUNT).step_by(WORD).map(|first| {

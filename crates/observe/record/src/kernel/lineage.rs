@@ -23,9 +23,10 @@ pub enum Root {
     Publisher(u64),
 }
 
-/// A place where a chain's data waits for other inputs: a synchroniser, or callbacks that store messages
-/// until all inputs have arrived. An output belongs to the execution whose input is stored, whichever input
-/// comes last. If inputs of several executions were stored, the output's execution is unknown.
+/// A place where a chain's data waits for other inputs: a synchroniser, or callbacks that store
+/// messages until all inputs have arrived. An output belongs to the execution whose input is
+/// stored, whichever input comes last. If inputs of several executions were stored, the output's
+/// execution is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Join {
     /// The start of the callback that takes the chain's input: an rclcpp callback or a
@@ -66,8 +67,8 @@ impl Root {
     }
 }
 
-/// The kernel's maps that record for each item when its execution began. They outlive the
-/// recording. After its end, the kernel adds nothing to them.
+/// The kernel's maps that record for each item when its execution began. The maps exist longer than
+/// the recording. After the recording's end, the kernel adds nothing to them.
 #[derive(Debug)]
 pub struct Lineage {
     roots: MapHandle,
@@ -110,7 +111,7 @@ impl Lineage {
     }
 
     /// Adds a join in a process, with no stored input yet. Does nothing if the join's input is a
-    /// timer or a publisher, because such a start takes no input.
+    /// timer or a publisher, because these take no input.
     ///
     /// # Errors
     ///

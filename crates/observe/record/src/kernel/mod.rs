@@ -50,8 +50,8 @@ static RAW_PROGRAMS: LazyLock<Vec<u8>> = LazyLock::new(|| {
     )))
 });
 
-/// Unpacks an object file to an aligned address, as readers of ELF require. If the program's file is damaged,
-/// the result is empty, and loading the result fails.
+/// Unpacks an object file to an aligned address, as readers of ELF require. If the program's file
+/// is damaged, the result is empty, and loading the result fails.
 fn unpacked(object: &[u8]) -> Vec<u8> {
     zstd::bulk::decompress(object, MOST_BYTES).unwrap_or_default()
 }
@@ -116,8 +116,8 @@ pub struct Uprobe<'a> {
     pub offset: u64,
     pub at_return: bool,
     pub number: u32,
-    /// The offset in the file of the variable in which the kernel counts the probes. 0 if the file
-    /// has no such variable.
+    /// The offset in the file of a variable in which the kernel counts the attached probes that
+    /// name this variable. 0 if the file has no such variable.
     pub counter_offset: u64,
     pub pid: u32,
 }
@@ -140,7 +140,8 @@ impl Drop for UprobeLink {
 }
 
 impl Kernel {
-    /// Loads the programs without attaching them. `release` is the kernel's release, such as `6.18.44`.
+    /// Loads the programs without attaching them. `release` is the kernel's release, such as
+    /// `6.18.44`.
     pub fn load(
         options: LoadOptions,
         release: &str,
@@ -284,8 +285,8 @@ impl Kernel {
         }
     }
 
-    /// Returns the table of threads that wait for work, or `None` if this kernel cannot report waiting
-    /// threads.
+    /// Returns the table of threads that wait for work, or `None` if this kernel cannot report
+    /// waiting threads.
     pub fn waits(&self) -> Option<Arc<WaitTable>> {
         self.waits.clone()
     }
@@ -300,14 +301,15 @@ impl Kernel {
         &self.suspended
     }
 
-    /// Marks a process that made endpoints before its probes were in place. The endpoints' names are then
-    /// recovered when the endpoints are used. Must be called before probes are attached for the process.
+    /// Marks a process that made endpoints before its probes were in place. The endpoints' names
+    /// are then recovered when the endpoints are used. Must be called before probes are attached
+    /// for the process.
     pub fn mark_late(&self, pid: u32) {
         self.flags.update(pid, |flags| flags | PROCESS_LATE as u8);
     }
 
-    /// Marks a process that uses ROS 2. The BPF programs then ignore the process's calls of DDS, because its
-    /// middleware makes these calls, not the application.
+    /// Marks a process that uses ROS 2. The BPF programs then ignore the process's calls of DDS,
+    /// because its middleware makes these calls, not the application.
     pub fn mark_ros(&self, pid: u32) {
         self.flags.update(pid, |flags| flags | PROCESS_ROS as u8);
     }
@@ -407,8 +409,8 @@ fn leave_out_each_thread(open: &mut OpenObject) {
 
 const SUM_AGE: Duration = Duration::from_millis(100);
 
-/// Checks that the user's types fit the running kernel, by reading fields of this process. Kernels
-/// before 5.10 cannot run the check.
+/// Checks that the user's type information (BTF) fits the running kernel, by reading fields of this
+/// process. Kernels before 5.10 cannot run the check.
 fn check_types(object: &Object, types: &Types) -> Result<(), KernelLoadError> {
     let mut programs = object.progs_mut();
     let check = programs.find(|p| p.name() == TYPES_CHECK);

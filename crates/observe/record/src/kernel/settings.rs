@@ -2,8 +2,8 @@
 
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
 
-/// Writes settings into the image of the BPF programs' read-only data. The symbol table of the object file
-/// `programs` gives the place of each setting.
+/// Writes settings into the image of the BPF programs' read-only data. The symbol table of the
+/// object file `programs` gives the place of each setting.
 pub fn write(programs: &[u8], image: &mut [u8], values: &[(&str, u64)]) -> Result<(), String> {
     let file = object::read::elf::ElfFile64::<object::Endianness>::parse(programs)
         .map_err(|e| e.to_string())?;

@@ -28,12 +28,12 @@ thread_local! {
     static IS_SHIELDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work` in a process that shares memory and descriptors with this one, and waits for its end. A
-/// SIGKILL of this process does not reach the other one. Returns `None` if the other process was killed, or
-/// `work` panicked.
+/// Runs `work` in a process that shares memory and descriptors with this one, and waits for the end
+/// of `work`. A SIGKILL of this process does not reach the other process. Returns `None` if the
+/// other process was killed, or `work` panicked.
 ///
-/// A nested call runs its work directly. On a busy machine each new process waits for its turn, so many
-/// pieces of work should share one process.
+/// A nested call runs its work directly. On a busy machine each new process waits for its turn, so
+/// many pieces of work should share one process.
 pub fn shielded<T>(work: impl FnOnce() -> T) -> Option<T> {
     if IS_SHIELDED.get() {
         return Some(work());

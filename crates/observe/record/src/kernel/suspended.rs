@@ -33,8 +33,8 @@ impl Suspended {
         self.recorder
     }
 
-    /// Returns the processes that are suspended now. They include processes that suspended themselves because
-    /// their child was suspended.
+    /// Returns the processes that are suspended now. They include processes that suspended
+    /// themselves because their child was suspended.
     pub fn all(&self) -> Vec<u32> {
         let mut all = self.table.ids_with_flags();
         all.retain(|&pid| pid != ANY);

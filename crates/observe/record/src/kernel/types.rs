@@ -33,7 +33,8 @@ pub enum TypesError {
     OtherKernel(PathBuf),
 }
 
-/// The type information that describes the running kernel's structs: the kernel's own, or a file of the user.
+/// The type information that describes the running kernel's structs: the kernel's own, or a file of
+/// the user.
 pub struct Types(Option<Given>);
 
 struct Given {
@@ -42,8 +43,9 @@ struct Given {
 }
 
 impl Types {
-    /// Opens the file that the user named, or else relies on the kernel's own. The caller must have
-    /// only the user's rights, so that onbeat reads no file for a user who may not read it.
+    /// Opens the file of type information that the user named. Without a file, the kernel's own
+    /// type information is used. The caller must have only the user's rights, so that onbeat reads
+    /// no file for a user who may not read it.
     pub fn open(file: Option<&Path>) -> Result<Types, TypesError> {
         file.map(Given::read).transpose().map(Types)
     }
@@ -98,7 +100,8 @@ impl Given {
     }
 }
 
-/// Checks the size, the header and the positions of the sections of a BTF file. Returns the first fault.
+/// Checks the size, the header and the positions of the sections of a BTF file. Returns the first
+/// fault.
 fn check(bytes: &[u8]) -> Result<(), &'static str> {
     if bytes.len() as u64 > BYTES_MAX {
         return Err("the file has more than 64 MiB");

@@ -40,9 +40,9 @@ impl WaitTable {
         })
     }
 
-    /// Returns whether a thread sleeps in `rcl_wait`. Returns `None` if the thread was never seen in
-    /// `rcl_wait`: its executor may wait elsewhere, as the events executors of rclcpp and rclpy do. Real-time
-    /// safe.
+    /// Returns whether a thread sleeps in `rcl_wait`. Returns `None` if the thread was never seen
+    /// in `rcl_wait`: its executor may wait elsewhere, as the events executors of rclcpp and rclpy
+    /// do. Real-time safe.
     pub fn waits(&self, tid: u32) -> Option<bool> {
         if tid as usize >= ID_COUNT {
             return None;

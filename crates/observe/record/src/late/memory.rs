@@ -16,7 +16,8 @@ pub trait Memory {
             .then(|| u64::from_le_bytes(bytes))
     }
 
-    /// Returns the address ranges of a process's heaps that are in memory. Files and stacks are left out.
+    /// Returns the address ranges of a process's heaps that are in memory. Files and stacks are
+    /// left out.
     fn regions(&self) -> Vec<Range<u64>>;
 
     /// Reads a text of up to 255 bytes that ends with a zero byte.
@@ -51,7 +52,8 @@ pub struct ProcessMemory<'r> {
     pid: u32,
     until: Instant,
     cpu_until: Duration,
-    /// The instant after which nothing is read, even if a busy machine gave this thread little CPU time.
+    /// The instant after which nothing is read, even if a busy machine gave this thread little CPU
+    /// time.
     at_last: Instant,
     reader: RefCell<&'r mut Reader>,
     is_silent: Cell<bool>,
@@ -59,8 +61,8 @@ pub struct ProcessMemory<'r> {
 }
 
 impl<'r> ProcessMemory<'r> {
-    /// Opens a process's memory for reading. Reading ends when this thread has used `lasts` of CPU time, at
-    /// the latest after three times `lasts` of real time.
+    /// Opens a process's memory for reading. Reading ends when this thread has used `lasts` of CPU
+    /// time, at the latest after three times `lasts` of real time.
     pub fn of(pid: u32, reader: &'r mut Reader, lasts: Duration) -> ProcessMemory<'r> {
         let now = Instant::now();
         ProcessMemory {

@@ -57,8 +57,8 @@ fn find_rmw(memory: &impl Memory, rcl: u64) -> Option<(u64, String)> {
     None
 }
 
-/// Explores a wait set. Returns the events of its endpoints and timers, and of the nodes that its parameter
-/// services name. Also returns the number of handles that could not be resolved.
+/// Explores a wait set. Returns the events of its endpoints and timers, and of the nodes that its
+/// parameter services name. Also returns the number of handles that could not be resolved.
 pub fn explore(memory: &impl Memory, set: &WaitSet) -> (Vec<EventKind>, usize) {
     let mut events = Vec::new();
     let mut nodes = BTreeSet::new();

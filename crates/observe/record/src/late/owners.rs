@@ -17,7 +17,8 @@ use crate::names::node_name;
 use onbeat_trace::EndpointKind;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-/// The number of words before and after an endpoint's handle in which the search looks for a node's handle.
+/// The number of words before and after an endpoint's handle in which the search looks for a node's
+/// handle.
 const AROUND_WORDS: i64 = 32;
 
 const NODE_STRUCT_WORDS: u64 = 64;
@@ -76,8 +77,9 @@ pub struct Found {
     pub owners: Vec<Owner>,
 }
 
-/// A possible rcl handle of an endpoint, at the address `at`. The handle points to rcl's private `impl`
-/// struct. That struct points to the endpoint's rmw struct, `words` machine words after its start.
+/// A possible rcl handle of an endpoint, at the address `at`. The handle points to rcl's private
+/// `impl` struct. That struct points to the endpoint's rmw struct, `words` machine words after its
+/// start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Holder {
     target: usize,
@@ -85,11 +87,13 @@ struct Holder {
     at: u64,
 }
 
-/// A guessed memory layout, as two distances in machine words. The first is the offset of the rmw pointer in
-/// rcl's private `impl` struct. The second leads from an endpoint's handle to its node's handle.
+/// A guessed memory layout, as two distances in machine words. The first is the offset of the rmw
+/// pointer in rcl's private `impl` struct. The second leads from an endpoint's handle to its node's
+/// handle.
 type Layout = (u64, i64);
 
-/// The pairs of node handle and endpoint handle that were found for each layout and endpoint.
+/// The pairs of node handle and endpoint handle that were found, by layout and by the endpoint's
+/// index.
 type Votes = BTreeMap<Layout, BTreeMap<usize, BTreeSet<(u64, u64)>>>;
 
 pub fn search(memory: &impl Memory, targets: &[Target]) -> Found {
@@ -129,8 +133,8 @@ pub fn search(memory: &impl Memory, targets: &[Target]) -> Found {
     found
 }
 
-/// Returns the words in the process's heaps that `wanted` accepts, each with its address. Returns nothing if
-/// there are more than [`MAX_SITES`].
+/// Returns the words in the process's heaps that `wanted` accepts, each with its address. Returns
+/// nothing if there are more than [`MAX_SITES`].
 fn sites(memory: &impl Memory, wanted: impl Fn(u64) -> bool) -> Vec<(u64, u64)> {
     let mut sites = Vec::new();
     let mut buffer = vec![0; 256 * 1024];
@@ -157,8 +161,8 @@ fn sites(memory: &impl Memory, wanted: impl Fn(u64) -> bool) -> Vec<(u64, u64)> 
 #[derive(Default)]
 struct Nodes {
     names: BTreeMap<u64, String>,
-    /// The possible rcl handles of nodes. The value lists the rmw structs to which the private struct behind
-    /// a handle points: the pointer's offset in words, and the rmw struct's address.
+    /// The possible rcl handles of nodes. The value lists the rmw structs to which the private
+    /// struct behind a handle points: the pointer's offset in words, and the rmw struct's address.
     handles: HashMap<u64, Vec<(u64, u64)>>,
     place: Option<u64>,
 }

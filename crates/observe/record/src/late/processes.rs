@@ -6,8 +6,8 @@ use onbeat_trace::{EndpointKind, EventKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// The time from the first endpoint of a process to the first search of its memory. By then, the process has
-/// used most of its endpoints.
+/// The time from the first endpoint of a process to the first search of its memory. By then, the
+/// process has used most of its endpoints.
 const FIRST_SEARCH_AFTER: Duration = Duration::from_millis(300);
 
 const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -114,8 +114,8 @@ impl LateProcesses {
         pids
     }
 
-    /// Removes a process, so that its memory can be searched. [`LateProcesses::searched`] puts the process
-    /// back.
+    /// Removes a process from this list and returns it, so that its memory can be searched.
+    /// [`LateProcesses::searched`] puts the process back.
     pub fn take(&mut self, pid: u32) -> Option<LateProcess> {
         self.processes.remove(&pid)
     }
@@ -126,8 +126,9 @@ impl LateProcesses {
 }
 
 impl LateProcess {
-    /// Searches the process's memory. If the time ends before the search is complete, the result is discarded:
-    /// a layout that holds for a part of the endpoints may be wrong.
+    /// Searches the process's memory. If the time limit of `memory` is reached before the search is
+    /// complete, the result is discarded: a layout that holds for a part of the endpoints may be
+    /// wrong.
     pub fn search(&mut self, memory: &ProcessMemory<'_>) -> Searched {
         self.search_in(memory, || memory.is_over())
     }

@@ -10,7 +10,8 @@ use onbeat_trace::EventKind;
 
 const TIMER_STRUCT_WORDS: u64 = 24;
 
-/// The longest period that is accepted: three hours. A larger value is an address.
+/// The longest period that is accepted: three hours. A larger value in memory is an address, not a
+/// period.
 const MAX_PERIOD_NS: u64 = 3 * 3600 * 1_000_000_000;
 
 const MIN_PERIOD_NS: u64 = 10_000;
@@ -30,7 +31,8 @@ pub struct Now {
     pub system_ns: u64,
 }
 
-/// Reads a timer's clock and period from memory, as events. Returns `None` if the memory does not show both.
+/// Reads a timer's clock and period from memory, as events. Returns `None` if the memory does not
+/// show both.
 pub fn read_timer(memory: &impl Memory, timer: u64, now: Now) -> Option<Vec<EventKind>> {
     let private = memory
         .word(timer)
@@ -122,8 +124,8 @@ mod tests {
         system_ns: 1_011_000_000,
     };
 
-    /// Returns memory with a timer of 20 ms on a clock of this kind. `simulated` is the flag in the clock's
-    /// data. `first` is the index of the pointer to the clock.
+    /// Returns memory with a timer of 20 ms on a clock of this kind. `simulated` is the flag in the
+    /// clock's data. `first` is the index of the pointer to the clock.
     fn timer_memory(kind: u64, simulated: Option<u64>, first: u64) -> Image {
         let mut image = Image::new();
         image.word_at(TIMER, 8000);

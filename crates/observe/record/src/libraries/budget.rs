@@ -6,11 +6,11 @@
 use crate::descriptors;
 use std::collections::{BTreeSet, HashMap};
 
-/// The largest number of probes in the files of one user, enough for ten installations of ROS 2. Root's files
-/// have no limit.
+/// The largest number of probes in the files of one user, enough for ten installations of ROS 2.
+/// Root's files have no limit.
 const PROBES_PER_USER: usize = 512;
-/// The number of probed files above which onbeat probes no more files of users. For root's files the number
-/// is twice as high.
+/// The number of probed files above which onbeat probes no more files of users. For root's files
+/// the number is twice as high.
 const FILES_MAX: usize = 1 << 16;
 const FILES_PER_USER: usize = FILES_MAX / 8;
 const SENTENCES_MAX: usize = 50;

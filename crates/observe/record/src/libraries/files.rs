@@ -11,7 +11,7 @@ pub fn is_known(path: &str) -> bool {
     Library::of_path(path).is_some()
 }
 
-/// Returns whether the path names a library that is only in ROS 2 processes: libtracetools.
+/// Returns whether the path names libtracetools, a library that only ROS 2 processes load.
 pub fn is_tracing(path: &str) -> bool {
     Library::of_path(path) == Some(Library::Tracetools)
 }
@@ -26,8 +26,8 @@ pub fn is_loader(path: &str) -> bool {
     name.starts_with("ld-linux") || name.starts_with("ld-2.")
 }
 
-/// Returns whether a path belongs to the system, so that the file contains neither template instances of
-/// message_filters nor executors of onbeat-flow.
+/// Returns whether a path belongs to the system, so that the file contains neither template
+/// instances of message_filters nor executors of onbeat-flow.
 fn is_system_file(path: &str) -> bool {
     let name = file_name(path);
     // The Debian package installs onbeat's own library among the system's.
@@ -40,9 +40,9 @@ fn is_system_file(path: &str) -> bool {
         || name.contains("__rosidl_")
 }
 
-/// Returns a process's program and libraries that belong neither to the system nor to ROS 2. `maps` is the
-/// text of its table of mappings. onbeat's own program is left out: it is linked with onbeat-flow, but runs
-/// none of its executors.
+/// Returns a process's program and libraries that belong neither to the system nor to ROS 2. `maps`
+/// is the text of its table of mappings. onbeat's own program is left out: it is linked with
+/// onbeat-flow, but runs none of its executors.
 pub fn own_files(pid: u32, maps: &[u8]) -> Mapped<MappedFile> {
     let mut mapped = mapped_files_in(pid, maps, |path| {
         file_name(path).contains(".so") && !is_system_file(path) && !is_known(path)
@@ -53,8 +53,8 @@ pub fn own_files(pid: u32, maps: &[u8]) -> Mapped<MappedFile> {
     mapped
 }
 
-/// Returns the libraries of the probe table in a directory that onbeat's user may read, in the order of their
-/// names.
+/// Returns those libraries of the probe table that are in `directory` and that onbeat's user may
+/// read, in the order of their names.
 pub fn known_files_in(directory: &Path) -> Mapped<MappedFile> {
     onbeat_rights::as_caller(|| Mapped {
         files: known_files(directory),

@@ -16,8 +16,8 @@ const LISTENER_CONSEQUENCE: &str = "callbacks of listeners appear as loops that 
 
 const FUNCTIONS_PER_PROCESS_MAX: usize = 256;
 
-/// The largest number of one user's files whose functions are probed. A file stays counted after its probes
-/// are detached.
+/// The largest number of one user's files whose functions are probed. A file stays counted after
+/// its probes are detached.
 const FILES_PER_USER_MAX: usize = 64;
 /// Symbols that only the C library, its loader and the unwinder export. A probe at the return of a
 /// function of these libraries would break the function: `setjmp` stores the return address, and
@@ -78,8 +78,8 @@ impl CodePlace {
 }
 
 impl Libraries {
-    /// Probes the function of a listener in its process, unless the function is probed already. Returns the
-    /// number of attached probes.
+    /// Probes the function of a listener in its process, unless the function is probed already.
+    /// Returns the number of attached probes.
     pub fn visit_listener(
         &mut self,
         kernel: &Kernel,
@@ -261,8 +261,8 @@ impl Libraries {
     }
 }
 
-/// Returns whether a probe at `offset` in the file is safe in every program that has mapped the file. A
-/// function must begin there, and a probe must not disturb the function.
+/// Returns whether a probe at `offset` in the file is safe in every program that has mapped the
+/// file. A function must begin there, and a probe must not disturb the function.
 fn may_be_probed(opened: &Opened, offset: u64) -> bool {
     let of_c = Symbols::of(opened, false, |name| C_LIBRARY_SYMBOLS.contains(&name));
     begins_function(opened, offset) && of_c.is_ok_and(|symbols| symbols.iter().next().is_none())

@@ -52,7 +52,8 @@ pub struct Libraries {
     /// a program's own file). A user with namespaces can mount a file under another name. onbeat
     /// then probes the file once for each library that the names stand for.
     done: HashSet<((u64, u64), Option<Library>)>,
-    /// The ROS 2 distribution and the owner of each tracing library, by the file's device and inode.
+    /// The ROS 2 distribution and the owner of each tracing library, by the file's device and
+    /// inode.
     distributions: HashMap<(u64, u64), Tracing>,
     probes: Vec<Attached>,
     loaders: HashSet<(u64, u64)>,
@@ -181,16 +182,16 @@ impl Libraries {
         usize::from(is_attached)
     }
 
-    /// Returns a sentence for each file or process that was not probed, with the reason. Names in the
-    /// sentences are untrusted.
+    /// Returns a sentence for each file or process that was not probed, with the reason. Names in
+    /// the sentences are untrusted.
     pub fn left_out(&self) -> Vec<String> {
         let mut left_out = self.budget.left_out();
         left_out.extend(self.patience.left_out());
         left_out
     }
 
-    /// Runs `work`, which reads from a process. Returns `None` if the process does not answer, or if its user
-    /// has reached a limit.
+    /// Runs `work`, which reads from a process. Returns `None` if the process does not answer, or
+    /// if its user has reached a limit.
     pub fn ask<T>(
         &mut self,
         pid: u32,
@@ -309,8 +310,9 @@ impl Libraries {
         })
     }
 
-    /// Returns why the kernel cannot probe an installation of ROS 2, if the reason is the installation's file
-    /// system. Tries a probe at the first byte of the tracing library, which is never executed.
+    /// Returns why the kernel cannot probe an installation of ROS 2, if the reason is the
+    /// installation's file system. Tries a probe at offset 0 of the tracing library's file, where
+    /// no program executes an instruction.
     pub fn refusal(kernel: &Kernel) -> Option<String> {
         let files = installations()
             .into_iter()
@@ -366,8 +368,8 @@ fn first_place(kernel: &Kernel, symbols: &Symbols, function: &Function) -> u64 {
 }
 
 impl Libraries {
-    /// Returns the files of a process that the probe table names. Also notes the libraries of middlewares
-    /// that onbeat does not record.
+    /// Returns the files of a process that the probe table names. Also notes the libraries of
+    /// middlewares that onbeat does not record.
     fn known(&mut self, pid: u32) -> Mapped<MappedFile> {
         let is_either = |path: &str| files::is_known(path) || unseen::is_unseen(path);
         let mut mapped = self.mapped(pid, |pid, maps| mapped_files_in(pid, maps, is_either));
@@ -513,8 +515,8 @@ impl Libraries {
         found
     }
 
-    /// Returns whether a file was not probed yet and may be probed. If so, the file counts as probed from now
-    /// on.
+    /// Returns whether a file was not probed yet and may be probed. If so, the file counts as
+    /// probed from now on.
     fn is_new(&mut self, file: &MappedFile, library: Option<Library>) -> bool {
         let key = (file.id, library);
         let is_new = !self.done.contains(&key) && self.budget.has_room(self.done.len());
@@ -545,8 +547,9 @@ impl Libraries {
         Some(tracing)
     }
 
-    /// Probes the program of a process and its own libraries. They may contain executors of onbeat-flow and
-    /// input callbacks of synchronisers (message_filters), which are compiled into the user's code.
+    /// Probes the program of a process and its own libraries. They may contain executors of
+    /// onbeat-flow and input callbacks of synchronisers (message_filters), which are compiled into
+    /// the user's code.
     pub fn visit_own(&mut self, kernel: &Kernel, pid: u32) -> usize {
         let mut attached = 0;
         self.budget.visit(Some(pid));

@@ -32,8 +32,8 @@ pub fn is_unseen(path: &str) -> bool {
     middleware(path).is_some() || file_name(path).starts_with(RMW_ZENOH)
 }
 
-/// The middlewares that onbeat has no probes for and that observed processes have loaded. For each: the name of
-/// the library, and the processes that have loaded the library.
+/// The middlewares that onbeat has no probes for and that observed processes have loaded. For each:
+/// the name of the library, and the processes that have loaded the library.
 #[derive(Debug, Default)]
 pub struct Unseen(BTreeMap<&'static str, (String, BTreeSet<u32>)>);
 

@@ -6,10 +6,12 @@ use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Offsets in `struct perf_event_mmap_page` of the kernel's write position and of the reader's position.
+/// Offsets in `struct perf_event_mmap_page` of the kernel's write position and of the reader's
+/// position.
 const HEAD: usize = 1024;
 const TAIL: usize = 1032;
-/// The longest accepted record in bytes. Real records contain at most a name of 16 bytes and some ids.
+/// The longest accepted record in bytes. Real records contain at most a name of 16 bytes and some
+/// ids.
 const RECORD_MAX: usize = 1 << 10;
 
 /// A mapped perf buffer: a page with positions, and a power of two of pages with records.

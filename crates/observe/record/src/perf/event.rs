@@ -29,12 +29,13 @@ struct Attributes {
 const SOFTWARE: u32 = 1;
 const DUMMY: u64 = 9;
 const SAMPLE_TID_TIME_CPU: u64 = 1 << 1 | 1 << 2 | 1 << 7;
-/// Bits of `struct perf_event_attr`: `inherit`; no events inside the kernel, which would need a privilege;
-/// records of `comm` (with `comm_exec`), `task` and `context_switch`, each with `sample_id_all`; `watermark`;
-/// `use_clockid`.
+/// Bits of `struct perf_event_attr`: `inherit`; no events inside the kernel, which would need a
+/// privilege; records of `comm` (with `comm_exec`), `task` and `context_switch`, each with
+/// `sample_id_all`; `watermark`; `use_clockid`.
 const FLAGS: u64 =
     1 << 1 | 1 << 5 | 1 << 6 | 1 << 9 | 1 << 13 | 1 << 14 | 1 << 18 | 1 << 24 | 1 << 25 | 1 << 26;
-/// Bits of `struct perf_event_attr`: the event is `disabled` until the program executes (`enable_on_exec`).
+/// Bits of `struct perf_event_attr`: the event is `disabled` until the program executes
+/// (`enable_on_exec`).
 const FROM_EXEC_ON: u64 = 1 | 1 << 12;
 const SET_OUTPUT: libc::c_ulong = 0x2405;
 const CLOSE_ON_EXEC: libc::c_ulong = 8;
@@ -45,8 +46,8 @@ pub enum Observed {
     Thread(u32),
 }
 
-/// Opens an event that counts while the observed threads run on `cpu`. The kernel wakes the reader when
-/// `wakeup_bytes` of records wait.
+/// Opens an event that counts while the observed threads run on `cpu`. The kernel wakes the reader
+/// when `wakeup_bytes` of records wait.
 pub fn open(observed: Observed, cpu: i32, wakeup_bytes: u32) -> io::Result<File> {
     let (pid, flags) = match observed {
         Observed::OurChildren => (0, FLAGS | FROM_EXEC_ON),

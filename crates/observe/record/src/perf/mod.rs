@@ -34,8 +34,8 @@ use std::time::Duration;
 const BUFFER_BYTES: usize = 512 << 10;
 /// The smallest useful size of a CPU's buffer in bytes, enough for 250 switches.
 const BUFFER_BYTES_MIN: usize = 8 << 10;
-/// The largest number of times that the recorder searches a new command for threads that it does
-/// not observe yet. Two searches are enough, unless the command starts threads all the time.
+/// The largest number of times that the recorder searches a new command for unobserved threads. Two
+/// searches are enough, unless the command starts threads all the time.
 const LOOKS: usize = 16;
 
 /// The context switches of all processes that this thread starts while this value exists.
@@ -64,8 +64,8 @@ fn without_events(threads: Vec<u32>, seen: &[Seen], known: &mut BTreeSet<u32>) -
     threads
 }
 
-/// Returns whether the error means that events cannot be opened for a thread: the thread has ended, or its
-/// process has gained more rights and therefore also lost inherited events.
+/// Returns whether the error means that events cannot be opened for a thread: the thread has ended,
+/// or its process has gained more rights and therefore also lost inherited events.
 fn cannot_inherit(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

@@ -35,12 +35,12 @@ pub struct Directory {
 
 impl Directory {
     /// Makes a directory below the first of `parents` in which this is possible, and fills it with
-    /// `fill`. Its name begins with `prefix`. Removes directories with this prefix whose owners
-    /// were killed.
+    /// `fill`. The directory's name begins with `prefix`. Removes directories with this prefix
+    /// whose owners were killed.
     ///
     /// # Errors
     ///
-    /// Fails if no directory can be made below any of the parents, or if there is none.
+    /// Fails if no directory can be made below any of the parents, or if `parents` is empty.
     pub fn make<'a>(
         prefix: &str,
         parents: impl Iterator<Item = &'a PathBuf>,
@@ -82,7 +82,7 @@ impl Directory {
         Err(failed)
     }
 
-    /// Returns the path of the directory.
+    /// Returns the path of the directory, which exists until this value is dropped.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -137,8 +137,8 @@ fn make_below(prefix: &str, parent: &Path) -> io::Result<PathBuf> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// Returns whether the dynamic linker can load a library from a directory. The linker splits `LD_PRELOAD` at
-/// blanks and colons, and containers mount some directories as noexec.
+/// Returns whether the dynamic linker can load a library from a directory. The linker splits
+/// `LD_PRELOAD` at blanks and colons, and containers mount some directories as noexec.
 pub fn may_load_from(directory: &Path) -> bool {
     let bytes = directory.as_os_str().as_bytes();
     let Ok(path) = CString::new(bytes) else {

@@ -84,8 +84,8 @@ impl Head {
 /// written.
 ///
 /// Each position is read twice, because the writer may be changing it. The first reading counts if
-/// both are equal. It also counts if it is larger than the position in `known` and the second
-/// reading is not smaller. Otherwise the position in `known` counts.
+/// both readings are equal. The first reading also counts if it is larger than the position in
+/// `known` and the second reading is not smaller. Otherwise the position in `known` counts.
 pub fn written(file: &File, rings: usize, known: &[Ring]) -> Result<Vec<u64>, Fault> {
     let mut first = vec![0; rings * RING_HEAD_BYTES];
     let mut second = first.clone();
@@ -107,8 +107,8 @@ pub fn written(file: &File, rings: usize, known: &[Ring]) -> Result<Vec<u64>, Fa
 }
 
 impl Ring {
-    /// Passes the records up to `written` to `each`, at most `left` of them, and then writes the new position
-    /// for the writer.
+    /// Passes the records up to `written` to `each`, at most `left` of them, and then writes the
+    /// new position for the writer.
     ///
     /// `buffer` is memory that the caller reuses in later calls. Returns whether all records were
     /// passed. After a [`Fault`] the ring is not read any more.

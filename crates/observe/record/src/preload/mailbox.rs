@@ -34,7 +34,8 @@ pub(super) struct Report {
 pub(super) struct Mailbox(Arc<UnixDatagram>);
 
 impl Mailbox {
-    /// Opens a socket with the name of the rings' directory. Fails if this user may not open sockets.
+    /// Opens a socket with the name of the rings' directory. Fails if this user may not open
+    /// sockets.
     pub fn open(rings: &Path) -> io::Result<Mailbox> {
         let name = rings.file_name().unwrap_or_default();
         let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name.as_bytes())?)?;

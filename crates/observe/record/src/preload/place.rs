@@ -17,8 +17,8 @@ const PREFIX: &str = "onbeat-preload-";
 /// The options for the rings. The preloaded library stores the records of each thread in a ring.
 #[derive(Debug, Clone)]
 pub struct PlaceOptions {
-    /// The size of each thread's ring in bytes: a power of two, from a page to 2^26. A thread that makes
-    /// 10,000 records per second fills 256 KiB in half a second.
+    /// The size of each thread's ring in bytes: a power of two, from a page to 2^26. A thread that
+    /// makes 10,000 records per second fills 256 KiB in half a second.
     pub ring_bytes: u64,
     /// The user and group (uid, gid) that the recorded programs run as, if they differ from this
     /// process's.
@@ -43,14 +43,15 @@ pub struct Place {
     library: Directory,
     rings: Directory,
     ring_bytes: u64,
-    /// The socket on which processes report that they cannot write rings, or `None` if this user may not open
-    /// a socket.
+    /// The socket on which processes report that they cannot write rings, or `None` if this user
+    /// may not open a socket.
     mailbox: Option<Mailbox>,
 }
 
 impl Place {
     /// Writes the library to a directory from which programs can be loaded, and makes a directory
-    /// for rings in memory. Only this user can reach them (mode 0700).
+    /// for rings in memory. Only the user that the recorded programs run as can reach the two
+    /// directories (mode 0700).
     ///
     /// # Errors
     ///

@@ -33,7 +33,7 @@ pub struct Losses {
 /// A process whose records are missing in whole or in part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// The process id, in the PID namespace of the process.
+    /// The id of the process, as seen in the process's own PID namespace.
     pub pid: u32,
     /// The reason why the records are missing, as one line for the user.
     pub reason: String,
@@ -48,8 +48,8 @@ pub struct Rings {
     ring_bytes: u64,
     namespace: u64,
     files: BTreeMap<OsString, ProcessFile>,
-    /// The file at which the last call of [`Rings::poll`] stopped at its limit. The next call begins after
-    /// this file.
+    /// The file at which the last call of [`Rings::poll`] stopped at its limit. The next call
+    /// begins after this file.
     last: OsString,
     lost: Vec<u64>,
     refused: BTreeMap<OsString, Refused>,
@@ -90,7 +90,8 @@ impl Rings {
         })
     }
 
-    /// Passes at most `limit` new complete records to `each`. Returns true if more records may wait.
+    /// Passes at most `limit` new complete records to `each`. Returns true if more records may
+    /// wait.
     ///
     /// The records of one thread are in order. The records of different threads are not. Never
     /// blocks. A process can make this call expensive only by writing many records.
@@ -112,8 +113,8 @@ impl Rings {
         false
     }
 
-    /// Returns the losses so far by kind, and the processes that could not write their rings. The call is
-    /// cheap, and counts never decrease.
+    /// Returns the losses so far by kind, and the processes that could not write their rings. The
+    /// call is cheap, and counts never decrease.
     pub fn losses(&self) -> Losses {
         let mut lost = self.lost.clone();
         for head in self.files.values().filter_map(|s| s.head.as_ref()) {
@@ -132,8 +133,8 @@ impl Rings {
         }
     }
 
-    /// Returns the name of the function that a record's probe number stands for, or `None` for an unknown
-    /// number.
+    /// Returns the name of the function that a record's probe number stands for, or `None` for an
+    /// unknown number.
     pub fn function(number: u16) -> Option<&'static str> {
         let index = usize::from(number).checked_sub(1)?;
         FUNCTIONS.get(index).map(String::as_str)

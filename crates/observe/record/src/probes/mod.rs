@@ -16,12 +16,14 @@ pub use table::{KERNEL_PROBES, PROBES};
 pub enum Distribution {
     /// The generation with 28 events. Its `rmw_publish` has neither a handle nor a time stamp.
     Humble,
-    /// The generation that adds the functions `ros_trace_enabled_*` and `ros_trace_do_*` to the functions of
-    /// Humble.
+    /// The generation that adds the functions `ros_trace_enabled_*` and `ros_trace_do_*` to the
+    /// functions of Humble.
     Iron,
-    /// The generation whose `rmw_publish` has a handle and a time stamp. It also adds intra-process events.
+    /// The generation whose `rmw_publish` has a handle and a time stamp. It also adds intra-process
+    /// events.
     Jazzy,
-    /// The generation that adds request and response events. The distribution Lyrical has the same events.
+    /// The generation that adds request and response events. The distribution Lyrical has the same
+    /// events.
     Kilted,
 }
 
@@ -36,8 +38,8 @@ impl Distribution {
         }
     }
 
-    /// Returns the generation whose functions `libtracetools.so` exports. `exports` returns whether the
-    /// library exports a symbol.
+    /// Returns the generation whose functions `libtracetools.so` exports. `exports` returns whether
+    /// the library exports a symbol.
     pub fn of_tracetools(exports: impl Fn(&str) -> bool) -> Distribution {
         if exports("ros_trace_rmw_take_request") {
             Distribution::Kilted
@@ -61,7 +63,8 @@ pub enum Library {
     /// `librmw_zenoh_cpp.so` and others.
     Rmw,
     Rclcpp,
-    /// A program or library with onbeat-flow's executors. The section [`FLOW_NOTE`] marks such a file.
+    /// A program or library with onbeat-flow's executors. The section [`FLOW_NOTE`] marks such a
+    /// file.
     Flow,
     /// The library of Cyclone DDS (`libddsc.so`), in a process without ROS 2.
     Cyclone,
@@ -71,7 +74,8 @@ pub enum Library {
 }
 
 impl Library {
-    /// Returns whether this is a library of Cyclone DDS or Fast DDS. ROS 2 uses such libraries too.
+    /// Returns whether this is a library of Cyclone DDS or Fast DDS. Such a library does not show
+    /// that a process uses ROS 2, because other programs load it, too.
     pub fn is_dds(self) -> bool {
         matches!(self, Library::Cyclone | Library::FastDds)
     }
@@ -111,7 +115,8 @@ impl Library {
     }
 }
 
-/// A row of the probe table: a function of a library, and the BPF program that runs at the function.
+/// A row of the probe table: a function of a library, and the BPF program that runs at the
+/// function.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy)]
 pub struct Probe {
@@ -136,7 +141,8 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Returns whether this row applies to a distribution.
+    /// Returns whether this row applies to a distribution: to `since` and newer ones, but not to
+    /// `until` and newer ones.
     pub fn applies_to(&self, distribution: Distribution) -> bool {
         distribution >= self.since && self.until.is_none_or(|until| distribution < until)
     }
@@ -157,8 +163,8 @@ pub const FLOW_COUNTER: &str = "onbeat_flow_watched";
 /// The ELF section that marks a file with onbeat-flow's executors.
 pub const FLOW_NOTE: &str = ".note.onbeat";
 
-/// The prefix of the mangled names of `message_filters::Synchronizer<...>` members. These are template
-/// instances in the user's own programs and libraries.
+/// The prefix of the mangled names of `message_filters::Synchronizer<...>` members. These are
+/// template instances in the user's own programs and libraries.
 pub const SYNC_PREFIX: &str = "_ZN15message_filters12SynchronizerI";
 /// The part of a mangled name that marks an input callback `cb<N>(event)` of a synchroniser.
 pub const SYNC_MEMBER: &str = "E2cbILi";

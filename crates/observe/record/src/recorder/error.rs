@@ -20,8 +20,8 @@ pub enum RecordError {
     Unprobed(String),
     #[error(transparent)]
     Create(#[from] TraceCreateError),
-    /// A write to the trace failed, for example because the disk is full. Blocks that were written before can
-    /// be read.
+    /// A write to the trace failed, for example because the disk is full. Blocks that were written
+    /// before can be read.
     #[error(transparent)]
     Write(#[from] TraceWriteError),
     #[error("cannot make the library that --preload loads into the command: {0}. Set TMPDIR to a directory that you can write to and run programs from, and make sure that /dev/shm exists.")]
@@ -43,7 +43,8 @@ pub enum RecordError {
 }
 
 impl RecordError {
-    /// Returns whether the command line is wrong, because it names something that does not exist.
+    /// Returns whether the command line is wrong: it names something that does not exist or cannot
+    /// be used, or it requests the preloaded library without a command.
     pub fn is_usage(&self) -> bool {
         matches!(
             self,

@@ -37,8 +37,8 @@ const CLOCK_MOVED_NS: u64 = 50_000;
 
 impl ClockWatch {
     /// Returns the time stamp for an event with the new offset of CLOCK_REALTIME, or `None` if the
-    /// offset has not changed. The time stamp lies before that of all events that are not written
-    /// yet, because they may have the new offset.
+    /// offset has not changed. The time stamp lies before those of all events that are not written
+    /// yet, because these events may have the new offset.
     fn moved(&mut self, offset_ns: i64) -> Option<u64> {
         let before = self.offset_ns.replace(offset_ns);
         let moved = |before: i64| before.abs_diff(offset_ns) > CLOCK_MOVED_NS;
@@ -71,8 +71,8 @@ impl Log {
         self.output.push(event);
     }
 
-    /// Adds a process of ROS 2, DDS or onbeat-flow to the processes of the manifest. The process
-    /// appears for the first time. `found` lists its libraries.
+    /// Adds a process of ROS 2, DDS or onbeat-flow to the manifest and to the trace, when onbeat
+    /// sees the process for the first time. `found` lists its libraries.
     pub fn process(
         &mut self,
         (pid, time_ns, late): (u32, u64, bool),
@@ -157,8 +157,8 @@ impl Log {
         self.output.push_own(time_ns, 0, 0, kind);
     }
 
-    /// Records that a CPU lost events of a kind: `new` since the last call, `total` since the recording
-    /// began.
+    /// Records that a CPU lost events of a kind: `new` since the last call, `total` since the
+    /// recording began.
     pub fn lost(&mut self, name: &str, cpu: u16, (new, total): (u64, u64)) {
         self.manifest.lost(name, cpu, total);
         self.output.push(Event {

@@ -92,8 +92,8 @@ fn observe(
     summary
 }
 
-/// Records until a signal, the duration, the observer or the command's end stops the recording. Returns the
-/// command's exit status if the command has ended.
+/// Records until a signal, the duration, the observer or the command's end stops the recording.
+/// Returns the command's exit status if the command has ended.
 fn run(
     recording: &mut impl Session,
     mut command: Option<&mut RecordedCommand>,

@@ -10,7 +10,8 @@ use std::time::Duration;
 pub trait Observer {
     /// Receives complete events in the order of time, about four times a second.
     fn events(&mut self, events: &[Event], control: &Control<'_>);
-    /// Receives the reason why BPF programs were refused. The recording goes on with the preloaded library.
+    /// Receives the reason why BPF programs were refused. The recording goes on with the preloaded
+    /// library.
     fn refused(&mut self, why: &RecordError) {
         let _ = why;
     }
@@ -39,22 +40,24 @@ pub struct Control<'a> {
 }
 
 impl Control<'_> {
-    /// Also observes the process `pid`, and all processes that it starts from now on.
+    /// Observes the process `pid`, and all processes that it starts from now on, in addition to the
+    /// target of the recording.
     pub fn observe(&self, pid: u32) {
         if let Some(kernel) = self.kernel {
             kernel.mark(pid);
         }
     }
 
-    /// Returns the table of threads that wait for work. Returns `None` if the kernel is older than 5.15.
+    /// Returns the table of threads that wait for work. Returns `None` if the kernel is older than
+    /// 5.15.
     pub fn waits(&self) -> Option<Arc<WaitTable>> {
         self.kernel?.waits()
     }
 
     /// Returns the maps that give, for an item, the start time of its execution.
     ///
-    /// Returns `None` if [`RecordOptions::lineage`](super::RecordOptions::lineage) is not set, or if the
-    /// kernel cannot provide the maps.
+    /// Returns `None` if [`RecordOptions::lineage`](super::RecordOptions::lineage) is not set, or
+    /// if the kernel cannot provide the maps.
     pub fn lineage(&self) -> Option<Arc<Lineage>> {
         self.kernel?.lineage()
     }
@@ -108,10 +111,11 @@ impl Progress {
 pub struct Summary {
     /// The final progress. Its rate of events is the rate over the whole recording.
     pub progress: Progress,
-    /// The exit status of the recorded command: its exit code, or 128 plus the number of the signal that
-    /// ended the command.
+    /// The exit status of the recorded command: its exit code, or 128 plus the number of the signal
+    /// that ended the command.
     pub command_status: Option<i32>,
-    /// The sentences that the user should read: gaps in coverage, names that were not recovered, losses.
+    /// The sentences that the user should read: gaps in coverage, names that were not recovered,
+    /// losses.
     pub notes: Vec<String>,
 }
 

@@ -52,27 +52,30 @@ pub struct RecordOptions {
     pub way: Way,
     pub target: Target,
     pub limits: Limits,
-    /// Records the scheduler events of all threads of the observed processes. This needs [`Way::Bpf`].
+    /// If true, records the scheduler events of all threads of the observed processes. This needs
+    /// [`Way::Bpf`].
     ///
-    /// Otherwise onbeat records only threads that run callbacks or publish, and the threads that these start.
+    /// If false, onbeat records only threads that run callbacks or publish, and the threads that
+    /// these start.
     pub all_threads: bool,
-    /// A file with the kernel's type information (BTF), for a kernel that has none in /sys. `None` uses the
-    /// kernel's own.
+    /// A file with the kernel's type information (BTF), for a kernel that has none in /sys. `None`
+    /// uses the kernel's own.
     pub btf: Option<PathBuf>,
     pub duration: Option<Duration>,
     /// The size of the ring buffer in bytes. It is rounded up to a power of two.
     pub buffer_bytes: u32,
     pub placement: PlacementPolicy,
-    /// Keeps privileges that recording no longer needs after the probes are attached. This is for a caller
-    /// that changes the machine while it records.
+    /// Keeps the privileges that recording no longer needs after the probes are attached. This is
+    /// for a caller that changes the machine while it records.
     pub keep_privileges: bool,
     /// Determines, in the kernel, to which execution of a chain each item belongs. See
     /// [`Control::lineage`](super::Control::lineage).
     pub lineage: bool,
-    /// The flag that SIGHUP sets without ending the recording. With `None`, SIGHUP ends the recording, for
-    /// example when a terminal is closed.
+    /// The flag that SIGHUP sets without ending the recording. With `None`, SIGHUP ends the
+    /// recording, for example when a terminal is closed.
     pub hangup: Option<Arc<AtomicBool>>,
-    /// A library of the caller that the processes of [`Target::Command`] load. It needs [`Way::Bpf`].
+    /// A library of the caller that the processes of [`Target::Command`] load. It needs
+    /// [`Way::Bpf`].
     pub library: Option<CommandLibrary>,
 }
 
@@ -92,8 +95,8 @@ pub enum Way {
     Bpf,
     /// A library that the command's processes load. It needs no privileges.
     Preload,
-    /// BPF programs. If the kernel or the user's rights refuse them and a command is recorded, the preloaded
-    /// library is used instead.
+    /// BPF programs. If the kernel or the user's rights refuse them and a command is recorded, the
+    /// preloaded library is used instead.
     Either,
 }
 

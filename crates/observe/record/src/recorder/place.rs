@@ -84,8 +84,8 @@ impl Place {
     }
 }
 
-/// Makes a directory that only its maker can reach, even if `TMPDIR` names a place that others can change.
-/// For root, no other user may be able to change the path.
+/// Makes a directory that only its maker can reach, even if `TMPDIR` names a place that others can
+/// change. For root, no other user may be able to change the path.
 fn private(path: &Path) -> Result<Directory, RecordError> {
     // SAFETY: geteuid cannot fail.
     let made = match unsafe { libc::geteuid() } {

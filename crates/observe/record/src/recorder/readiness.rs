@@ -5,8 +5,8 @@ use onbeat_trace::table::is_state;
 use onbeat_trace::Event;
 use std::collections::HashMap;
 
-/// The time in ns within which a process loads its initial libraries. A plug-in that is loaded later brings
-/// more probes, but earlier events stay valid.
+/// The time in ns within which a process loads its initial libraries. A plug-in that is loaded
+/// later brings more probes, but earlier events stay valid.
 const LOADING_NS: u64 = 3_000_000_000;
 
 /// The time from which events of each process are recorded (CLOCK_MONOTONIC).
@@ -38,6 +38,7 @@ impl Readiness {
     }
 
     /// Returns whether an event is recorded. Events that describe the system are always recorded.
+    /// Other events are recorded only if they came after the probes of their process were attached.
     pub fn counts(&self, event: &Event) -> bool {
         let ready = self.processes.get(&event.pid);
         let from_ns = ready.map_or(self.start_ns, |r| r.from_ns);

@@ -59,8 +59,8 @@ pub struct Recording {
 const DECODED_ROOM_MAX: usize = 1 << 14;
 
 impl Recording {
-    /// Loads the BPF programs, makes the trace directory, and attaches the probes that can be attached before
-    /// the target runs.
+    /// Loads the BPF programs, makes the trace directory, and attaches the probes that can be
+    /// attached before the target runs.
     pub fn begin(options: &RecordOptions) -> Result<Recording, RecordError> {
         // Still with the user's rights only.
         let types = Types::open(options.btf.as_deref()).map_err(KernelLoadError::from)?;
@@ -151,8 +151,8 @@ impl Recording {
         }
     }
 
-    /// Marks the processes that the named processes have started, except this process and its children. Returns
-    /// all marked processes.
+    /// Marks the processes that the named processes have started, except this process and its
+    /// children. Returns all marked processes.
     fn mark_descendants(&self, named: &[u32]) -> Vec<u32> {
         let own = onbeat_proc::tree(std::process::id());
         let mut marked = named.to_vec();
@@ -174,7 +174,8 @@ impl Recording {
         marked
     }
 
-    /// Probes processes that already run. All of them are marked late before the first probe is attached.
+    /// Probes processes that already run. All of them are marked late before the first probe is
+    /// attached.
     fn probe_running(&mut self, mut pids: Vec<u32>) {
         pids.retain(|&pid| {
             self.libraries.is_traceable(pid, false) || self.libraries.has_flow(pid, false)
@@ -385,8 +386,8 @@ impl Recording {
         }
     }
 
-    /// Probes the listener function of a process that uses DDS without ROS 2. The process may be
-    /// suspended until then.
+    /// Probes the listener function of a process that uses DDS without ROS 2. If `stopped` is true,
+    /// the process is suspended until the function is probed.
     fn listener(&mut self, pid: u32, (function, fast): (u64, bool), stopped: bool) {
         if stopped || self.is_inside(pid, true) {
             let libraries = &mut self.libraries;
@@ -398,8 +399,8 @@ impl Recording {
         }
     }
 
-    /// Probes the ROS 2 libraries that a running process has loaded. The process's other files are probed
-    /// later, when nothing is urgent.
+    /// Probes the ROS 2 libraries that a running process has loaded. The process's other files are
+    /// probed later, when nothing is urgent.
     fn visit_running(&mut self, pid: u32) {
         if self.libraries.is_traceable(pid, true) {
             self.kernel.mark_late(pid);

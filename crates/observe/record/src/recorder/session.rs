@@ -7,8 +7,8 @@ use crate::command::{CommandLibrary, CommandStartError, RecordedCommand};
 use std::time::Duration;
 
 pub trait Session: Sized {
-    /// Starts a command and records the command and all its descendants from their first instruction on. With
-    /// BPF programs, the command and its descendants also load `library`.
+    /// Starts a command and records the command and all its descendants from their first
+    /// instruction on. With BPF programs, the command and its descendants also load `library`.
     fn start_command(
         &mut self,
         words: &[String],
@@ -20,8 +20,8 @@ pub trait Session: Sized {
     /// the privileges. `needs_start` says that a command is still to be started.
     fn drop_privileges(&self, needs_start: bool);
 
-    /// Waits for records up to `timeout`, handles them, and writes the complete events. If more records wait,
-    /// returns the time of the latest record taken.
+    /// Waits for records up to `timeout`, handles them, and writes the complete events. If more
+    /// records wait, returns the time of the latest record taken, otherwise `None`.
     fn turn(
         &mut self,
         timeout: Duration,
@@ -36,9 +36,9 @@ pub trait Session: Sized {
 
     fn described(&mut self) -> Described;
 
-    /// Stops suspending processes of the command. The caller must resume suspended processes now
-    /// and again after the BPF programs are detached, because a BPF program may be suspending a
-    /// process at this moment.
+    /// Stops suspending processes of the command. The caller must resume suspended processes twice:
+    /// immediately, and once more after the BPF programs are detached. A BPF program may still be
+    /// suspending a process when this function returns.
     fn stop_suspending(&self);
 
     fn finish(

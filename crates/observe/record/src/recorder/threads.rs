@@ -47,7 +47,8 @@ impl AllThreads {
         self.names.remove(&pid);
     }
 
-    /// Records new names of threads: at most once a second, or at once with `is_last`.
+    /// Records new names of threads. Reads the names at most once a second, or immediately if
+    /// `is_last` is true.
     pub fn record_names(&mut self, log: &mut Log, is_last: bool) {
         if !is_last && self.last_look.elapsed() < LOOK {
             return;

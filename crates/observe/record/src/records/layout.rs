@@ -4,7 +4,8 @@
 //! the Rust code reads, so that the two cannot differ.
 use std::fmt::Write as _;
 
-/// The size in bytes of the head with which every record begins. The record's fields follow the head.
+/// The size in bytes of the head with which every record begins. The record's fields follow the
+/// head.
 pub const HEAD_BYTES: usize = 22;
 
 #[derive(Debug, Default)]
@@ -36,7 +37,8 @@ pub struct Record {
 pub struct Field {
     pub name: String,
     pub ty: String,
-    /// The offset from the record's start in bytes, or `None` if the field has no bytes in the record.
+    /// The offset from the record's start in bytes, or `None` if the field has no bytes in the
+    /// record.
     pub offset: Option<usize>,
 }
 
@@ -269,8 +271,8 @@ impl Table {
     }
 }
 
-/// Returns the statements of a table, each with the line on which it begins. Removes comments, and joins
-/// lines within braces.
+/// Returns the statements of a table, each with the line on which it begins. Removes comments, and
+/// joins lines within braces.
 fn statements(text: &str) -> Vec<(usize, String)> {
     let mut statements: Vec<(usize, String)> = Vec::new();
     let mut open = false;

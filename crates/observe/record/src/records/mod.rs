@@ -37,8 +37,8 @@ impl Head {
     }
 }
 
-/// Reads a record's fields at their offsets. Missing bytes read as zero or as an empty text, so that a short
-/// record cannot do harm.
+/// Reads a record's fields at their offsets. Missing bytes read as zero or as an empty text, so
+/// that a short record cannot do harm.
 #[derive(Debug, Clone, Copy)]
 pub struct Fields<'a>(pub &'a [u8]);
 
@@ -99,7 +99,8 @@ pub(crate) mod testing {
         Table::parse(include_str!("records.table")).expect("the build script read it")
     }
 
-    /// Returns a record with these fields, made at time 5000, in process 7, thread 8, on CPU 1, by probe 3.
+    /// Returns a record with these fields, made at time 5000, in process 7, thread 8, on CPU 1, by
+    /// probe 3.
     pub fn record(name: &str, fields: &[(&str, &[u8])]) -> Vec<u8> {
         let table = table();
         let layout = table.records.iter().find(|r| r.name == name);

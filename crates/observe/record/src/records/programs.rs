@@ -34,8 +34,8 @@ fn declaration(source: &str) -> Option<(&str, &str, &str)> {
     (is_word(record) && is_word(variable)).then_some((record, variable, rest))
 }
 
-/// Returns the records in a BPF program's source that have fields without a value. Each record comes with the
-/// fields that the source does not mention before it submits the record.
+/// Returns the records in a BPF program's source that have fields without a value. Each record
+/// comes with the fields that the source does not mention before it submits the record.
 fn forgotten(source: &str) -> Vec<(String, Vec<String>)> {
     let table = table();
     let mut found = Vec::new();

@@ -23,7 +23,8 @@ pub const ALONE: &[Test] = tests![
     a_recorder_killed_while_it_attaches_or_detaches_leaves_no_probe,
 ];
 
-/// The number of processes that have the library mapped. The kernel inserts each breakpoint into all of them.
+/// The number of processes that have the library mapped. The kernel inserts each breakpoint into
+/// all of them.
 const PROCESSES: usize = 40;
 
 /// Functions that look like those of libtracetools. Each begins with a 5-byte nop, which the kernel
@@ -58,8 +59,9 @@ const TRACETOOLS: &str = r#"
 .section .note.GNU-stack,"",@progbits
 "#;
 
-/// A program `caller ROUNDS CHILDREN CALLS`. In each round it forks all children at once. The program and
-/// each child call a function CALLS times. The program's exit code is 3 if a child died.
+/// A program `caller ROUNDS CHILDREN CALLS`. In each round it forks all children at once. The
+/// program and each child call a function CALLS times. The program's exit code is 3 if a child
+/// died.
 const CALLER: &str = "
 #include <stdlib.h>
 #include <sys/wait.h>

@@ -132,8 +132,8 @@ impl Joined {
         }
     }
 
-    /// Handles a publication of /d. Returns the expected lineage of /d's item, and whether its input was
-    /// stored. Returns `None` while the expected lineage is not certain.
+    /// Handles a publication of /d. Returns the expected lineage of /d's item, and whether its
+    /// input was stored. Returns `None` while the expected lineage is not certain.
     fn publishes(&mut self) -> Option<(Option<u64>, bool)> {
         let stored = std::mem::take(&mut self.stored);
         if stored.contains(&None) {

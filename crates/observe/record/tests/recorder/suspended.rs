@@ -18,10 +18,10 @@ pub const TESTS: &[Test] = tests![
 
 /// A script that treats its suspended child as su, sudo and nsenter do.
 ///
-/// When the script sees that its child is suspended, it suspends itself or, with `group`, its process group.
-/// When the script is continued, it continues the child. The child is a new program, so the recorder suspends
-/// it at its start. The script stops the recorder for half a second: otherwise the recorder may resume the
-/// child before the script looks.
+/// When the script sees that its child is suspended, it suspends itself or, with `group`, its
+/// process group. When the script is continued, it continues the child. The child is a new program,
+/// so the recorder suspends it at its start. The script stops the recorder for half a second:
+/// otherwise the recorder may resume the child before the script looks.
 const FOLLOWS: &str = "
 import os, shutil, signal, sys, time
 program, suspends, stops, recorder = sys.argv[1], sys.argv[2], 0, os.getppid()

@@ -48,8 +48,8 @@ pub(crate) trait Backend: Send + Sync {
     fn remove_leftovers(&self, older: Duration) -> io::Result<u64>;
 
     /// Returns the longest time that a writer may take from its first file to its index rows.
-    /// Returns `None` if a lock separates writing from tidying. If a file is twice this old and no
-    /// row names it, it does not belong to a running writer.
+    /// Returns `None` if a lock separates writing from tidying. If a file is older than twice this
+    /// time and no row of the index names it, the file does not belong to a running writer.
     fn max_write_time(&self) -> Option<Duration>;
 
     /// Locks the store until the result is dropped: exclusively to tidy, shared to write. Does

@@ -180,8 +180,8 @@ fn the_library_needs_at_most_glibc_2_35() {
     assert!(newest <= 35, "GLIBC_2.{newest}");
 }
 
-/// Returns the events of the calls that `ros sequence` makes, in order. The addresses of the program's
-/// publisher differ between runs.
+/// Returns the events of the calls that `ros sequence` makes, in order. The addresses of the
+/// program's publisher differ between runs.
 fn calls_of_sequence(publisher: u64, rmw: u64, topic: &Name) -> Vec<EventKind> {
     let gid = std::array::from_fn(|i| if i == 0 { 5 } else { 0 });
     let publisher_init = |publisher, depth| EventKind::PublisherInit {

@@ -18,8 +18,8 @@ pub type Off = (u64, u64);
 pub struct Readings(HashMap<u32, u64>);
 
 impl Readings {
-    /// Stores a reading of a thread's CPU clock. Returns the CPU time since the last reading, or 0 for a
-    /// first one.
+    /// Stores a reading of a thread's CPU clock. Returns the CPU time since the last reading, or 0
+    /// for a first one.
     pub fn used_ns(&mut self, tid: u32, cpu_ns: u64) -> u64 {
         match self.0.get_mut(&tid) {
             Some(last) => cpu_ns.saturating_sub(std::mem::replace(last, cpu_ns)),
@@ -56,8 +56,8 @@ impl Clocks {
         }
     }
 
-    /// Stores a reading of a thread's CPU clock. Returns the times off the CPU since the last reading, in
-    /// order.
+    /// Stores a reading of a thread's CPU clock. Returns the times off the CPU since the last
+    /// reading, in order.
     pub fn note_reading(&mut self, tid: u32, time_ns: u64, cpu_ns: u64) -> Vec<Off> {
         let begin = || Reading {
             time_ns,

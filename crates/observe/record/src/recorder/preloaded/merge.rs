@@ -100,8 +100,9 @@ impl Merge {
         self.threads.values_mut().for_each(|t| t.profile = None);
     }
 
-    /// Passes all events up to `until_ns` to `tell`, in order of time. `profile` returns the priority and the
-    /// scheduling policy of a thread, given the ids of its process and of the thread.
+    /// Passes all events up to `until_ns` to `tell`, in order of time. `profile` returns the
+    /// priority and the scheduling policy of a thread, given the ids of its process and of the
+    /// thread.
     pub fn drain_until(
         &mut self,
         until_ns: u64,

@@ -30,7 +30,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use unloaded::Unloaded;
 
-/// The longest time that records stay in the threads' rings. A full ring does not wake the recorder.
+/// The longest time that records stay in the threads' rings. A full ring does not wake the
+/// recorder.
 const DRAIN: Duration = Duration::from_millis(20);
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 const RECORDS_AT_ONCE: usize = 1 << 17;
@@ -114,7 +115,8 @@ impl Preloaded {
         })
     }
 
-    /// Takes the records from the rings and the kernel's buffers. Returns true if more records may wait.
+    /// Takes the records from the rings and the kernel's buffers. Returns true if more records may
+    /// wait.
     fn drain(&mut self) -> bool {
         let mut records = Vec::new();
         let hits = &mut self.hits;

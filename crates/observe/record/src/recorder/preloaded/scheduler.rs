@@ -10,8 +10,9 @@ pub enum Scheduler {
 }
 
 impl Scheduler {
-    /// Opens the source of scheduler events. If it cannot be used, the result has the reason. Must be called
-    /// on the thread that starts the command, before the start.
+    /// Opens the source of scheduler events. If the source cannot be used, the result has the
+    /// reason. The caller must call this function on the thread that starts the command, before the
+    /// command starts.
     pub fn open() -> Scheduler {
         if !Switches::may_follow() {
             let why = "onbeat runs as root without some rights that its command gets";
@@ -34,8 +35,8 @@ impl Scheduler {
         }
     }
 
-    /// Notes that the command has started. Returns a sentence for the user if the command's context switches
-    /// cannot be seen.
+    /// Notes that the command has started. Returns a sentence for the user if the command's context
+    /// switches cannot be seen.
     pub fn started(&mut self, pid: u32) -> Option<String> {
         let Scheduler::Perf(switches) = self else {
             return None;

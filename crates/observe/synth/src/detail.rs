@@ -65,15 +65,15 @@ pub struct ExecutionSeen {
     /// can have ended.
     pub end_ns: u64,
     pub ended: Ended,
-    /// The times within the execution, or `None` if scheduler events are missing.
+    /// The times of the thread within the execution, or `None` if scheduler events are missing.
     pub spent: Option<Spent>,
     pub preemptions: u32,
     /// How often the thread went to sleep within the execution.
     pub blockings: u32,
     /// The recording has scheduler events of the thread.
     pub scheduled: bool,
-    /// The number of the CPU. `None` if the execution ran on several CPUs, or if the recording does
-    /// not show it.
+    /// The number of the CPU on which the execution ran. `None` if the execution ran on several
+    /// CPUs, or if the recording does not show the CPU.
     pub cpu: Option<u16>,
     pub cpus: u32,
     /// The item on which the callback ran, or `None` if it ran on no item or on an unknown one.

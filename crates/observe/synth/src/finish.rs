@@ -60,7 +60,8 @@ impl Synth {
         self.described(self.cx.causes.list())
     }
 
-    /// Returns the components of a list that the caller has kept.
+    /// Returns the components of a list that the caller has kept. Each component has the node names
+    /// that are known at the time of the call.
     pub fn components_of(&self, components: &Components) -> Vec<Component> {
         self.described(&components.list)
     }
@@ -90,8 +91,8 @@ impl Synth {
         }
     }
 
-    /// Returns the parts of a model that describe this run. Properties that the caller's options do
-    /// not state are computed from the events.
+    /// Returns the parts of a model that describe this run. If the caller's options do not state
+    /// the number of events, the duration or the losses, they are computed from the events.
     fn runs(&self) -> Parts {
         let mut run = self.options.run.clone();
         if run.events == 0 {
@@ -127,8 +128,8 @@ struct Finish<'a> {
     synth: &'a Synth,
     parts: Parts,
     ids: Vec<Option<String>>,
-    /// For each subscription that may be an input of a synchroniser: the other subscriptions of its
-    /// node from whose data its inputs were computed.
+    /// For each subscription that may be an input of a synchroniser: the subscriptions of the same
+    /// node from whose data the inputs of this subscription were computed.
     after: BTreeMap<VertexId, BTreeSet<VertexId>>,
     nodes_by_pid: BTreeMap<u32, Vec<String>>,
 }
@@ -244,8 +245,8 @@ impl<'a> Finish<'a> {
         }
     }
 
-    /// Returns a callback's figures by mode. A mode in which the callback did not run is also
-    /// listed, because it was observed.
+    /// Returns a callback's figures by mode. A mode in which the callback did not run is listed as
+    /// well if the system was in this mode during the recording.
     fn figures(&self, v: &Vertex) -> BTreeMap<String, CallbackFigures> {
         let mut all = BTreeMap::new();
         for (modes, run) in self.parts.modes() {

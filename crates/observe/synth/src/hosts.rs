@@ -98,7 +98,8 @@ pub struct Clock {
     pub ahead_ns: i64,
     /// The largest possible error of `ahead_ns`, or `None` if messages went in one direction only.
     pub within_ns: Option<u64>,
-    /// The rate difference: the host's clock gains this many ns per ns on the first host's clock.
+    /// The difference of the clock rates: the number of ns that the host's clock gains on the first
+    /// host's clock in each ns.
     pub drift: f64,
     /// The time on the host's own clock for which `ahead_ns` holds: the middle of the time in which the host
     /// exchanged messages.

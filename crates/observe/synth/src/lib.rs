@@ -316,7 +316,8 @@ impl Synth {
         followed.get_or_insert_default().ends.drain(..)
     }
 
-    /// Takes back the memory of a list of steps that the caller does not need any more.
+    /// Takes back a list of steps that the caller does not need any more, and uses its memory
+    /// again.
     pub fn take_back(&mut self, mut steps: Vec<ChainStep>) {
         if let Some(followed) = &mut self.flow.lineage.paths.followed {
             steps.clear();
@@ -381,7 +382,8 @@ impl Synth {
         }
     }
 
-    /// Returns the number of the name that stands for data which a callback keeps in memory.
+    /// Returns the number of the name that edges through a node's memory have instead of a topic
+    /// name.
     pub fn memory_name(&self) -> u32 {
         self.flow.memory().index() as u32
     }

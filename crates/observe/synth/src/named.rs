@@ -94,7 +94,7 @@ impl Components {
         self.number_of(who)
     }
 
-    /// Returns the number of the component that a thread belonged to when threads had these names.
+    /// Returns the number of the component to which the thread `tid` belongs according to `names`.
     pub fn number_in(&mut self, names: &ThreadNames, tid: u32) -> u32 {
         self.number_of(names.who(tid))
     }

@@ -17,8 +17,8 @@ use crate::marks::Marks;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Origin {
     pub(crate) root: VertexId,
-    /// The callbacks through which the data went and each of which closes a loop. Bit `i` stands
-    /// for entry `i` of [`Origins::loops`].
+    /// The loops of the callback graph through which the data went. Bit `i` stands for the loop
+    /// that the callback in entry `i` of [`Origins::loops`] closes.
     passed: u64,
     pub(crate) oldest: u64,
     pub(crate) newest: u64,
@@ -58,7 +58,8 @@ struct Set {
     /// The data passed a junction too early. The junction had too few outputs at that time to show
     /// reliably which inputs it joins.
     early: bool,
-    /// The origins, sorted by their source and then by the loops that their data passed.
+    /// The origins, sorted by the index of their source, then by [`Origin::passed`] (the loops
+    /// through which their data went).
     origins: Vec<Origin>,
 }
 

@@ -68,8 +68,8 @@ pub enum Loss {
     PublisherEnded,
     RecordingEnded,
     PassedOver {
-        /// The callback whose subscription had the fewest inputs since the previous output, by its
-        /// number. `None` if all subscriptions of the synchroniser had equally many inputs.
+        /// The number of the callback whose subscription had the fewest inputs since the previous
+        /// output. `None` if all subscriptions of the synchroniser had equally many inputs.
         lacks: Option<u32>,
     },
 }

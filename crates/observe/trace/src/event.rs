@@ -282,7 +282,7 @@ pub enum EventKind {
     /// The executor begins to wait (entry of `rcl_wait`).
     Wait,
     /// A guard condition is triggered (entry of `rcl_trigger_guard_condition`). rclpy's executor
-    /// triggers its guard once between take and callback, and once after the callback.
+    /// triggers its guard condition once between take and callback, and once after the callback.
     GuardTrigger { guard: u64 },
 
     // ---- Kernel

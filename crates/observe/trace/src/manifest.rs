@@ -80,8 +80,8 @@ pub struct Observed {
     pub means: Means,
 }
 
-/// The mechanisms that recorded calls and context switches. In the file, these fields are fields of the
-/// manifest. If they are missing, as from older recorders, they are [`Means::BPF`].
+/// The mechanisms that recorded calls and context switches. In the file, these fields are fields of
+/// the manifest. Manifests of older recorders lack the fields; [`Means::BPF`] is then assumed.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -196,7 +196,7 @@ pub struct ProbeInfo {
     /// The library or program that contains the probed function.
     pub library: String,
     pub symbol: String,
-    /// The distance in bytes from the function's beginning.
+    /// The distance in bytes of the probe from the function's beginning.
     pub offset: u64,
     /// The mechanism of the probe: `emulated`, `stepped`, `nop`, `uretprobe`, `tracepoint` or
     /// `preload`. It determines the cost of a hit.

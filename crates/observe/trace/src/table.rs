@@ -4,8 +4,8 @@
 //! table. A new kind of event is therefore one new line here.
 use crate::event::{EndpointKind, EventKind, ExecuteKind, Name};
 
-/// A receiver of an event's fields. Its methods are called in the order in which the table lists
-/// the fields.
+/// A receiver of an event's fields. Its methods are called in the order in which the table of event
+/// kinds lists the fields.
 #[allow(missing_docs)] // the names say what they are
 pub trait FieldSink {
     /// Receives the address of an object in the traced process, such as a node.
@@ -32,8 +32,9 @@ pub trait FieldSink {
     fn choice(&mut self, field: &'static str, words: &'static [&'static str], value: u8);
 }
 
-/// A source of an event's fields. A reader requests the fields in the order of the table. Each
-/// method returns a field of the kind that the [`FieldSink`] method with the same name receives.
+/// A source of an event's fields. A reader requests the fields in the order in which the table of
+/// event kinds lists them. Each method returns a field of the kind that the [`FieldSink`] method
+/// with the same name receives.
 #[allow(missing_docs)]
 pub trait FieldSource {
     type Error;
@@ -222,7 +223,8 @@ macro_rules! kinds {
             match kind { $(EventKind::$variant { .. } => kinds!(@state $class)),* }
         }
 
-        /// Passes the fields of an event to `sink`, in the table's order.
+        /// Passes the fields of an event to `sink`, in the order in which the table of event kinds
+        /// lists them.
         #[inline]
         pub fn put<S: FieldSink>(kind: &EventKind, sink: &mut S) {
             match kind {

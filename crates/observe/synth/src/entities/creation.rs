@@ -40,8 +40,8 @@ impl Entities {
         self.node(p, node, &full_name("", name));
     }
 
-    /// Handles `rcl_clock_init`. A clock that is made right after a node belongs to the node. `time` is the
-    /// kind of clock, an `rcl_clock_type_t`.
+    /// Handles `rcl_clock_init`. A clock that a thread creates right after a node belongs to that
+    /// node. `time` is the kind of clock, an `rcl_clock_type_t`.
     pub(crate) fn clock_init(
         &mut self,
         p: ProcessIndex,

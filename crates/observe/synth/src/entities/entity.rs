@@ -79,13 +79,13 @@ pub(crate) struct ServiceNames {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ClientGid {
     pub(crate) gid: Gid,
-    /// True if a recorded request or response contained this identifier. Services then know the
-    /// client by it.
+    /// A recorded request or response contained this identifier. Services then use the identifier
+    /// for the client.
     pub(crate) seen: bool,
 }
 
-/// The properties of an entity that its id shows. Entities of one process with equal properties differ in
-/// their [slots](Entity::slot).
+/// The properties of an entity that are part of its id. Entities of one process with equal
+/// properties differ in their [slots](Entity::slot).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Looks {
     pub(crate) kind: EntityKind,

@@ -75,13 +75,14 @@ pub(super) const THREADS_MAX: usize = 256;
 pub(crate) struct Executions {
     pub(crate) measured: PerMode<Measured>,
     pub(crate) count: u64,
-    /// Counts executions whose input no known callback published.
+    /// The number of executions whose input was not published by a known callback.
     pub(crate) sourced: u64,
     pub(crate) inferred: bool,
     pub(crate) uses: Vec<Use>,
     pub(crate) threads: Vec<ThreadId>,
     pub(super) last_start: u64,
-    /// For each publisher: the publication time of the latest item with which an execution ended.
+    /// For each publisher of items: the latest publication time of those items whose executions
+    /// have ended.
     ended: Vec<(VertexId, u64)>,
 }
 
@@ -129,7 +130,8 @@ pub(crate) struct Batches {
     pub(crate) interarrival: BatchMeans,
 }
 
-/// The user's statements about a vertex: the indices of the links that start or end at it, and a cut.
+/// The user's statements about a vertex: the indices of the links that start (`from`) or end (`to`)
+/// at the vertex, and whether the user cuts chains at it (`cut`).
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LinkEnds {
     pub(crate) from: Vec<usize>,
@@ -165,7 +167,9 @@ pub(crate) struct Vertex {
     pub(crate) symbol: Option<NameId>,
     pub(crate) links: LinkEnds,
     pub(crate) is_forgotten: bool,
-    /// The time in ns at which the endpoint or timer ended, or was first missed. `None` while one lives.
+    /// The time in ns at which the last endpoint or timer of the vertex ended. If that end was not
+    /// recorded: the time at which onbeat first found no endpoint or timer. `None` while one
+    /// exists.
     pub(super) ended_ns: Option<u64>,
 }
 

@@ -69,8 +69,8 @@ pub(crate) struct Flow {
     now: u64,
 }
 
-/// The ways of data from callback to callback. Each field contains the data that is on one kind of
-/// way.
+/// The ways on which data goes from callback to callback. Each field contains the data of one kind
+/// of way.
 #[derive(Debug, Clone)]
 pub(crate) struct Ways {
     topics: Topics,

@@ -123,8 +123,9 @@ impl Exact {
 /// The policy `ApproximateTime` with its default age penalty and without bounds.
 ///
 /// For each subscription, it takes the oldest waiting input. The latest of these inputs is the
-/// *pivot*. The policy searches for the narrowest set that contains the pivot. The search ends when
-/// no later input can make the set narrower.
+/// *pivot*. The policy searches for the narrowest set that contains the pivot: the set with the
+/// smallest distance between its first and its last stamp. The search ends when no later input can
+/// give a narrower set.
 #[derive(Debug, Clone)]
 pub(super) struct Approximate {
     queues: Vec<VecDeque<Stamped>>,

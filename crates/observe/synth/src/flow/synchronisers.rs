@@ -103,7 +103,8 @@ pub(crate) struct Part {
     /// An early output used an input of this subscription. At that time, the evidence did not show
     /// reliably which inputs the junction joins.
     joined_early: bool,
-    /// The figures of inputs that outputs used, by the mode in which the synchroniser started.
+    /// The figures of the inputs that went into outputs. Each input counts for the mode that was
+    /// active when the synchroniser started.
     pub(crate) joined: PerMode<Joined>,
 }
 
@@ -276,8 +277,8 @@ const MAX_CREDIT: u8 = 3;
 /// Until then, all of them continue.
 const MIN_OUTPUTS: u64 = 10;
 
-/// The number of executions after which the only subscription of a node is no longer checked for a
-/// synchroniser.
+/// The number of executions after which onbeat no longer looks for a synchroniser in a node that
+/// has only one subscription.
 const ALONE_INSTANCES: u64 = 100;
 
 impl Output {
@@ -432,8 +433,9 @@ impl Output {
         sets.min_by_key(width)
     }
 
-    /// Uses the new indices of members and removes what belongs to members without one. `replays_stay` shows
-    /// which replays stay.
+    /// Gives the subscriptions of this output their new indices. `moved` has the new index of each
+    /// old one, or `None` for a removed subscription, whose data are dropped. `replays_stay` says
+    /// for each replay whether it stays; the scores of the other replays are dropped.
     fn renumber(&mut self, moved: &[Option<usize>], replays_stay: &[bool]) {
         let mut stays = moved.iter().map(Option::is_some);
         self.parts.retain(|_| stays.next().unwrap_or(true));
@@ -492,8 +494,8 @@ impl Output {
         self.learn_shifts(members);
     }
 
-    /// Compares an output with the predictions of all replays. Returns how many earlier outputs
-    /// were published on the same input.
+    /// Compares an output with the outputs that each replay predicted for the same input. Returns
+    /// how many outputs the callback had already published on this input.
     fn score(&mut self, replays: &Replays, by: &Published) -> usize {
         self.turn = match self.turn {
             (me, number, n) if (me, number) == (by.me, by.number) => (me, number, n + 1),
@@ -517,8 +519,8 @@ impl Output {
         self.turn.2
     }
 
-    /// Compares the end of an execution that did not publish the output with the predictions of all
-    /// replays.
+    /// Compares the end of an execution that did not publish the output with what each replay
+    /// predicted for the input of this execution.
     fn score_end(&mut self, replays: &Replays, me: usize, number: u64) {
         if self.outputs == 0 || self.parts[me].last == Some(number) {
             return;
@@ -561,9 +563,9 @@ impl Output {
         replays.of_all(false).filter(fits)
     }
 
-    /// Reports whether the publishing subscriptions and at least one other had exactly one input
-    /// per output. Inputs then belong together by their order, and an approximate policy explains
-    /// the outputs no better.
+    /// Reports whether all publishing subscriptions, and at least two subscriptions in total, had
+    /// exactly one input per output. Inputs then belong together by their order, and an approximate
+    /// policy does not explain the outputs better.
     fn takes_turns(&self) -> bool {
         let once = |p: &&Part| self.outputs.saturating_sub(p.seen.once) <= few(self.outputs);
         let mut publishing = self.parts.iter().filter(|p| p.seen.published > 0);
@@ -571,8 +573,9 @@ impl Output {
     }
 
     /// Returns the inputs that an approximate policy would have joined, as pairs: the index of the
-    /// subscription, and the number of the input. The list is empty if that policy does not explain
-    /// the outputs, or if calls or the user show the inputs.
+    /// subscription, and the number of the input. `place` is the number of earlier outputs on the
+    /// same input. The list is empty if that policy does not explain the outputs, or if calls or
+    /// the user show the inputs.
     fn otherwise(
         &self,
         replays: &Replays,
@@ -591,8 +594,8 @@ impl Output {
         other.filter(fits).and_then(inputs).unwrap_or_default()
     }
 
-    /// Adds an execution of the subscription `me` that ended without this output to the evidence.
-    /// `number` is the number of its input.
+    /// Adds to the evidence that an execution of the subscription `me` ended and did not publish
+    /// this output. `number` is the number of the execution's input.
     fn count_end(&mut self, me: usize, number: u64) {
         if self.parts[me].last.is_none_or(|last| last >= number) {
             return;

@@ -104,12 +104,12 @@ const STAMP_TOLERANCE_NS: u64 = 200_000;
 /// not compared with the stamp.
 const STAMP_WINDOW_NS: u64 = 10_000_000_000;
 
-/// The minimum change of the clock offset from one sample to the next, in ns, after which the clock
-/// counts as set by somebody.
+/// If the clock offset changes by more than this number of ns from one sample to the next, onbeat
+/// concludes that somebody has set the clock.
 const STEP_NS: u64 = 1_000_000;
 
-/// The minimum difference between two samples of the clock offset, in ns, for which the earlier
-/// offset is also kept.
+/// If two successive samples of the clock offset differ by more than this number of ns, the earlier
+/// offset is kept as well.
 const MOVED_NS: u64 = STAMP_TOLERANCE_NS / 4;
 
 /// For this time in ns after a change of the clock offset, a stamp may match any offset between the

@@ -50,7 +50,7 @@ const STARTS_UNTIL_SURE: u32 = 3;
 const CALLS_UNTIL_LIBRARY_SEEN: u8 = 16;
 
 /// The maximum CPU time that an executor of events uses between its wake-up and its next call, in
-/// ns. After a sleep within a callback, the rest of the callback takes longer.
+/// ns. If the thread uses more CPU time after a sleep, it slept within a callback.
 const WAKE_NS: u64 = 300_000;
 
 impl Spans {

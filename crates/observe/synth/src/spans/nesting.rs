@@ -86,9 +86,9 @@ impl Spans {
         }
     }
 
-    /// A callback read an item, and nothing more follows on the thread. Decides whether the item is
-    /// an input of this callback: it is if the callback is known to take items of this entity.
-    /// Otherwise drops the item.
+    /// Decides whether the last item that a callback read is an input of this callback. The item is
+    /// an input if the callback is known to take items of this entity, and is dropped otherwise.
+    /// Called when nothing more follows on the thread.
     pub(super) fn settle_last(&mut self, cx: &Context, ti: ThreadIndex) {
         let thread = &mut self.threads[ti];
         if thread.outer().is_empty() || !thread.span().is_some_and(CallbackSpan::may_be_own) {

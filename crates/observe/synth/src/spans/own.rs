@@ -24,9 +24,10 @@ pub(super) struct OwnThread {
     last_cpu: u16,
     is_executor: bool,
     /// The thread creates nodes or endpoints, so it is not a worker of rclpy's pool. It triggers
-    /// the guards of executors to announce the new nodes and endpoints.
+    /// the guard conditions of executors to announce the new nodes and endpoints.
     makes_endpoints: bool,
-    /// The thread published before the recording showed whether a callback published.
+    /// The thread has published while no callback was known to run on it. After a late attach, the
+    /// first such publication may come from a callback that began before the recording.
     is_doubtful: bool,
     handed: Handed,
     work: Option<Box<Work>>,

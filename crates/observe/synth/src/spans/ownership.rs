@@ -91,8 +91,8 @@ impl Spans {
         !self.threads[ti].waits && both.is_some_and(|(a, b)| are_of_different_nodes(cx, a, b))
     }
 
-    /// A callback read an item, and now something is published. Decides whether the item is an
-    /// input of this callback or of a nested callback that runs now.
+    /// Decides whether the item that a callback has read is an input of this callback, or of a
+    /// nested callback that runs now. Called before a publication is assigned to a callback.
     fn settle_before_output(&mut self, cx: &Context, ti: ThreadIndex) {
         let thread = &self.threads[ti];
         if thread.outer().is_empty() {

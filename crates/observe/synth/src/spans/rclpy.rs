@@ -86,8 +86,8 @@ impl Spans {
         self.threads[ti].put_span(span);
     }
 
-    /// A callback has read an item, and then a guard condition is triggered. Decides to which
-    /// callback the item belongs.
+    /// Decides to which callback an item belongs that a callback has read. Called when a guard
+    /// condition is triggered after the read.
     ///
     /// If another executor uses this guard condition, the item was an input of the callback that
     /// read it. If the callback's own executor uses the condition and has triggered it twice,

@@ -21,8 +21,8 @@ pub(crate) struct Chains {
     spare: Spare,
 }
 
-/// Channels that return the lists of batches to be filled again. A new list for each batch would
-/// cost page faults.
+/// The channels that bring used lists of events and reports back to the thread that fills them. A
+/// new list for each batch would cost page faults.
 pub(crate) struct Spare {
     pub(crate) events: Sender<Vec<Event>>,
     pub(crate) reports: Sender<Vec<(usize, Report)>>,

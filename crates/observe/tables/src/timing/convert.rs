@@ -130,7 +130,8 @@ impl Columns {
         self.rows >= self.rows_max
     }
 
-    /// Returns the part and begins the next one. Returns `None` if the part has no rows.
+    /// Returns the rows that were added so far as a part, and begins the next part. Returns `None`
+    /// if there are no such rows.
     pub(crate) fn take(&mut self, lookup: &Lookup) -> Option<Part> {
         let rows = std::mem::take(&mut self.rows);
         let new = |column: &mut Values| {

@@ -388,7 +388,7 @@ fn read<W: Write + Send>(
     Ok((wanted, known(reader, rest.lookup, seen)))
 }
 
-/// The results of all events, from which names follow.
+/// The results of reading all events. The names in the tables follow from them.
 struct AllSeen {
     pass: Pass,
     system: System,

@@ -144,7 +144,8 @@ impl Rows {
         self.wait(message);
     }
 
-    /// Adds the latencies of executions whose stretches are complete: those before `number`.
+    /// Adds the latencies of the executions whose stretches are complete. These are the executions
+    /// with numbers below `number`.
     fn finish_before(&mut self, number: i64) {
         let rest = self.begun.split_off(&number);
         for (number, begun) in std::mem::replace(&mut self.begun, rest) {

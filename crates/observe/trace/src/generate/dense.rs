@@ -50,8 +50,8 @@ pub struct DenseOutput {
     pub newest_ns: u64,
 }
 
-/// The outputs of each source and sink, in order of time. The key is the column of the source and the column of
-/// the sink.
+/// The outputs for each pair of a source and a sink, in order of time. The key is the column of the
+/// source and the column of the sink.
 pub type DenseTruth = BTreeMap<(usize, usize), Vec<DenseOutput>>;
 
 type Starts = Rc<BTreeMap<usize, BTreeSet<u64>>>;

@@ -64,7 +64,8 @@ impl<T> Default for Every<T> {
 }
 
 impl<T> Every<T> {
-    /// Cuts executions of a running system. Its memory is filled within minutes and then stays flat.
+    /// Returns an object that cuts the executions of a running system. Its memory grows for some
+    /// minutes and then stays flat.
     pub fn of_running() -> Every<T> {
         Every {
             follow: Follow::with_room(LONGEST_NS, Room::OF_RUNNING),
@@ -109,8 +110,7 @@ impl<T> Every<T> {
     }
 
     /// Forgets the callbacks for which `is_gone` returns true, because the synthesis uses their
-    /// numbers for other callbacks
-    /// from now on.
+    /// numbers for other callbacks from now on.
     pub fn forget(&mut self, is_gone: impl Fn(u32) -> bool) {
         self.follow.forget_callbacks(is_gone);
     }

@@ -3,16 +3,18 @@ use crate::event::{Event, EventKind};
 use crate::table;
 use std::collections::{HashSet, VecDeque};
 
-/// The number of noted events of a segment from which on the needless ones are removed.
+/// The number of noted events at which the events that a reader does not need are first removed
+/// from the list of a segment. Noted events are those that describe the system.
 const NOTED_MIN: usize = 1024;
 
 /// The initialisation events that a flight recorder must not lose when it deletes segments.
 #[derive(Default)]
 pub(super) struct Retained {
-    /// The number and the noted events of each segment.
+    /// For each segment: its number, and its noted events, which describe the system.
     live: VecDeque<(u32, Vec<Event>)>,
     past: Vec<Event>,
-    /// The number of noted events of the current segment at which the needless ones are removed next.
+    /// The number of noted events of the current segment at which the events that a reader does not
+    /// need are removed next.
     next_removal: usize,
 }
 
@@ -22,7 +24,7 @@ impl Retained {
         self.live.len()
     }
 
-    /// Returns the noted events of the deleted segments, in order of time.
+    /// Returns the events of the deleted segments that a reader still needs, in order of time.
     pub(super) fn past(&self) -> &[Event] {
         &self.past
     }
@@ -52,8 +54,9 @@ impl Retained {
         }
     }
 
-    /// Takes over the noted events of the oldest segment, except the events of ended threads and processes.
-    /// Returns the segment's number.
+    /// Moves the noted events of the oldest segment to the list of the deleted segments. Drops the
+    /// events of everything that has ended, and the events of the ends. Returns the segment's
+    /// number.
     pub(super) fn take_over_oldest(&mut self) -> Option<u32> {
         let (number, events) = self.live.pop_front()?;
         self.past.extend(events);
@@ -71,11 +74,11 @@ impl Retained {
     }
 }
 
-/// Removes the events that later events of the list make needless: those of ended processes, threads and
-/// handles, and all but the latest about each object. A program that makes a timer for each wait describes
-/// millions of timers at few addresses.
+/// Removes the events that later events of the list make needless: those of ended processes,
+/// threads and handles, and all but the latest about each object. A program that makes a timer for
+/// each wait describes millions of timers at few addresses.
 ///
-/// An end stays if it may concern events before the list.
+/// The event of an end stays if it may concern events before the list.
 fn remove_needless(events: &mut Vec<Event>) {
     let mut later = Later::default();
     events.reverse();
@@ -95,7 +98,7 @@ struct Later {
     pids: HashSet<u32>,
     /// The threads that end, with their processes.
     tids: HashSet<(u32, u32)>,
-    /// The ended threads of which no earlier event can be seen, because they were born later.
+    /// The ended threads whose creation is in the list. No earlier event can concern them.
     born: HashSet<(u32, u32)>,
     /// The handles that end, with their processes.
     handles: HashSet<(u32, u64)>,
@@ -104,7 +107,8 @@ struct Later {
 }
 
 impl Later {
-    /// Reports whether a reader needs an event although the later events exist. Takes note of the event.
+    /// Reports whether a reader needs an event in spite of the events that were passed before. The
+    /// caller passes the events from last to first.
     fn needs(&mut self, event: &Event) -> bool {
         let (pid, thread) = (event.pid, (event.pid, event.tid));
         let is_main = event.pid == event.tid;
@@ -223,7 +227,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Returns what a reader needs of all events, one after the other.
+    /// Returns the events that a reader needs, computed from first to last. This is the reference
+    /// for `remove_needless`.
     fn needed(events: &[Event]) -> Vec<Event> {
         let mut needed: Vec<Event> = Vec::new();
         for event in events {

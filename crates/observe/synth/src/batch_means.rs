@@ -41,8 +41,8 @@ impl BatchMeans {
         }
     }
 
-    /// Returns how many independent values the recorded values are equivalent to. This is at most
-    /// the number of recorded values. Returns 0 if there are too few values for an estimate.
+    /// Returns how many independent values the recorded values are equivalent to. The result is at
+    /// most the number of recorded values, and 0 if there are too few values for an estimate.
     pub(super) fn effective(&self) -> u64 {
         if self.block_sums.len() < MIN_BLOCKS {
             return 0;

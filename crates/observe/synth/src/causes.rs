@@ -19,8 +19,8 @@ use std::collections::BTreeMap;
 /// 432 switches of unobserved threads. The remaining entries are for switches of observed threads.
 const SWITCHES: usize = 512;
 
-/// The maximum number of thread names that are kept for running and ended threads. Above it, the
-/// names of ended threads are forgotten, even if their process is still kept.
+/// The maximum number of thread names that are kept for running and ended threads. If there are
+/// more, the names of ended threads are forgotten, even if their process is still kept.
 const ENDED_NAMES_MAX: usize = 4096;
 
 /// The maximum number of causes that are kept per callback in one run. Further causes are left out
@@ -71,8 +71,8 @@ impl Cpu {
         (1..=kept).map(|i| &self.switches[(self.made - i) % SWITCHES])
     }
 
-    /// Reports which threads had the CPU from `begin` to `end`, latest first. `last` is the thread that had
-    /// it at `end`.
+    /// Reports which threads had the CPU from `begin` to `end`, latest first. `last` is the thread
+    /// that had it at `end`.
     fn holders(&self, begin: u64, end: u64, last: u32, mut report: impl FnMut(Wait)) {
         let (mut until, mut holder) = (end, last);
         let mut wait = |begin: u64, end: u64, by: u32| {

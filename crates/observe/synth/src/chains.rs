@@ -39,7 +39,8 @@ const DENSE: usize = 1024;
 /// references back.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lineages {
-    /// The origins of the data over all paths, including paths that are not followed.
+    /// The origins of the data over all paths. Paths that are not followed because there are too
+    /// many are included.
     origins: Option<OriginsId>,
     len: u8,
     /// Only the first `len` entries are valid.
@@ -85,7 +86,8 @@ pub(crate) struct Began {
     /// The start of the execution. If the chain begins at the publication of an input, the chain
     /// begins before this time.
     pub(crate) time: u64,
-    /// The time at which the callback's timer was due. `None` for other callbacks, or if the time is unknown.
+    /// The time at which the callback's timer was due. `None` for other callbacks, or if the time
+    /// is unknown.
     pub(crate) released: Option<u64>,
     /// At a synchroniser: the callback whose input completed the set of inputs. `None` at other
     /// callbacks.
@@ -106,8 +108,8 @@ struct Step {
     began: Began,
     /// The step repeats an earlier one: a callback had stored the data and now reads it again.
     reread: bool,
-    /// The sum of the degrees of doubt of all junctions on this path. The higher the sum, the less
-    /// certain it is that the data came on this path.
+    /// The sum of the degrees of doubt, 0 to 2, of all junctions on this path. The higher the sum,
+    /// the less certain it is that the data came on this path.
     doubts: u8,
 }
 
@@ -447,8 +449,8 @@ impl Paths {
         self.nodes.len() - self.free.len()
     }
 
-    /// Forgets the paths through `vertices`, and returns them. The caller must have dropped all steps on
-    /// these paths.
+    /// Forgets the paths through `vertices`, and returns them. The caller must have dropped all
+    /// steps on these paths.
     pub(crate) fn forget(&mut self, vertices: &Marks) -> Vec<PathId> {
         let mut free = Marks::default();
         for path in &self.free {

@@ -598,8 +598,8 @@ impl Synth {
         }
     }
 
-    /// Late attach: reports whether a response belongs to no recorded request. Either the request is older
-    /// than the recording, or its sender is a callback that began before the recording.
+    /// Late attach: reports whether a response belongs to no recorded request. Either the request
+    /// is older than the recording, or its sender is a callback that began before the recording.
     ///
     /// In rclpy, the code that waited for this response then continues, but its callback is
     /// unknown.

@@ -39,8 +39,8 @@ impl Synth {
         self.ids().all()
     }
 
-    /// Returns the id of a callback by its number, also if the callback did not run. The id can change
-    /// until the events end.
+    /// Returns the id of a callback by its number, also if the callback did not run. The id can
+    /// change until the events end.
     pub fn provisional_id(&self, callback: u32) -> String {
         self.ids().provisional(VertexId::new(callback as usize))
     }
@@ -413,8 +413,8 @@ impl<'a> Finish<'a> {
         evidence.syncs.insert(sync, shown);
     }
 
-    /// Returns for each path, by its number, whether the evidence lists it or a path that begins with it. If
-    /// all paths were followed, the evidence lists all paths.
+    /// Returns for each path, by its number, whether the evidence lists it or a path that begins
+    /// with it. If all paths were followed, the evidence lists all paths.
     fn listed(&self) -> Vec<bool> {
         let paths = &self.synth.flow.lineage.paths;
         let nodes = paths.nodes();
@@ -640,8 +640,8 @@ impl<'a> Finish<'a> {
         }
     }
 
-    /// Returns the subscriptions that never ran and took nothing. Each has the number of items published for
-    /// it.
+    /// Returns the subscriptions that never ran and took nothing. Each has the number of items
+    /// published for it.
     fn starved(&self) -> impl Iterator<Item = (&'a Vertex, u64)> {
         let vertices = &self.synth.flow.graph.vertices;
         let mut starved: BTreeMap<VertexId, u64> = BTreeMap::new();

@@ -5,8 +5,8 @@ use onbeat_document::schema::ComponentKind;
 use onbeat_trace::UNTOLD;
 use rustc_hash::FxHashMap;
 
-/// The number of thread names above which names of bystanders are dropped. The recorder reports them again
-/// when needed.
+/// The number of thread names above which names of bystanders are dropped. The recorder reports
+/// them again when needed.
 const NAMES_MAX: usize = 1 << 16;
 
 /// The maximum number of different causes in one run. Further causes count as *others*.
@@ -72,8 +72,8 @@ impl Named {
     }
 }
 
-/// The components of threads, numbered in the order of their first use, for callers that keep the names of
-/// threads themselves.
+/// The components of threads, numbered in the order of their first use, for callers that keep the
+/// names of threads themselves.
 #[derive(Debug, Clone, Default)]
 pub struct Components {
     names: ThreadNames,

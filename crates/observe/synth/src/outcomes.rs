@@ -44,8 +44,8 @@ pub enum Loss {
         /// The publication time of the item that took the place of this item, CLOCK_MONOTONIC.
         replaced_ns: u64,
     },
-    /// The middleware does not connect publisher and subscription, because this QoS setting does not
-    /// match.
+    /// The middleware does not connect publisher and subscription, because this QoS setting does
+    /// not match.
     Refused(Setting),
     /// The item is older than the first item that the subscription took from this publisher. The
     /// middleware had perhaps not connected the two yet.
@@ -55,8 +55,8 @@ pub enum Loss {
     /// The subscription took a later item of the same publisher, although the subscription's
     /// history was not full.
     Skipped {
-        /// Publisher and subscription both ask for reliable delivery. `None` if the recording does not
-        /// show it.
+        /// Publisher and subscription both ask for reliable delivery. `None` if the recording does
+        /// not show it.
         reliable: Option<bool>,
         /// The recording shows how many items the subscription's history can store.
         depth_known: bool,
@@ -125,8 +125,9 @@ pub fn refused(offered: &Qos, requested: &Qos) -> Option<Setting> {
 /// The outcome of a request to the service `name`, which is a number for
 /// [`Synth::name`](super::Synth::name).
 ///
-/// The client sent the request at `sent_ns` and took the response at `received_ns`. The service sent
-/// the response at `responded_ns`. Times are CLOCK_MONOTONIC, or `None` if the recording lacks them.
+/// The client sent the request at `sent_ns` and took the response at `received_ns`. The service
+/// sent the response at `responded_ns`. Times are CLOCK_MONOTONIC, or `None` if the recording lacks
+/// them.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestOutcome {

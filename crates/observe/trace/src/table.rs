@@ -60,8 +60,8 @@ pub trait FieldSource {
     ) -> Result<u8, Self::Error>;
 }
 
-/// The type of a field, which decides how files and text represent it. Most variants have the name of
-/// the [`FieldSink`] method that receives such a field.
+/// The type of a field, which decides how files and text represent it. Most variants have the name
+/// of the [`FieldSink`] method that receives such a field.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldType {
@@ -234,8 +234,8 @@ macro_rules! kinds {
             }
         }
 
-        /// Builds the event of kind `code` from the fields that `source` returns. Returns `None` if the code
-        /// is unknown.
+        /// Builds the event of kind `code` from the fields that `source` returns. Returns `None` if
+        /// the code is unknown.
         #[inline]
         pub fn get<S: FieldSource>(
             code: u8,
@@ -354,7 +354,8 @@ pub fn info(code: u8) -> Option<&'static KindInfo> {
     KINDS.iter().find(|k| k.code == code)
 }
 
-/// Returns the description of the kind with this name in the text form, or `None` for an unknown name.
+/// Returns the description of the kind with this name in the text form, or `None` for an unknown
+/// name.
 pub fn by_name(name: &str) -> Option<&'static KindInfo> {
     KINDS.iter().find(|k| k.name == name)
 }

@@ -121,7 +121,8 @@ impl<T> Every<T> {
         self.follow.ran(ran.tid, times);
     }
 
-    /// Adds an execution of a chain. The caller gets `what` back together with the stretches of this execution.
+    /// Adds an execution of a chain. The caller gets `what` back together with the stretches of
+    /// this execution.
     pub fn ended(&mut self, end: ChainEnd, what: T) {
         self.follow.ended(Ended {
             steps: end.steps,

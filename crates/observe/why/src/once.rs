@@ -256,7 +256,8 @@ impl Once {
         }
     }
 
-    /// Writes a record for a thread that is new, or whose id is used again. Returns the thread's number.
+    /// Writes a record for a thread that is new, or whose id is used again. Returns the thread's
+    /// number.
     fn number(&mut self, pid: u32, tid: u32, running: bool) -> u64 {
         let number = self.count;
         self.count += 1;

@@ -139,8 +139,8 @@ impl Entities {
         }
     }
 
-    /// Forgets the nodes in `ended`, and the stand-ins that are not in `used`. Returns the number of
-    /// nodes in `ended`.
+    /// Forgets the nodes in `ended`, and the stand-ins that are not in `used`. Returns the number
+    /// of nodes in `ended`.
     pub(crate) fn forget_nodes(&mut self, ended: &Marks, used: &Marks) -> u64 {
         let nodes = &self.nodes;
         let stays = |node: NodeId| !ended.has(nodes.settled(node).index());

@@ -54,8 +54,8 @@ pub(crate) struct Renamed {
 
 #[derive(Debug, Clone, Default)]
 struct Ended {
-    /// The entities that ended, oldest first, each with the time of its end in ns. An entity's number is used
-    /// again when [`KEEP_DEAD`] more entities have ended.
+    /// The entities that ended, oldest first, each with the time of its end in ns. An entity's
+    /// number is used again when [`KEEP_DEAD`] more entities have ended.
     dead: VecDeque<(u64, EntityId)>,
     free: Vec<EntityId>,
     freed: Vec<EntityId>,

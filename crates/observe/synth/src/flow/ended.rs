@@ -63,7 +63,8 @@ impl Flow {
         alike.into_values().filter(all_ended).collect()
     }
 
-    /// Removes the outputs on topics that are not in `names`, which has the names of all endpoints that are kept.
+    /// Removes the outputs on topics that are not in `names`, which has the names of all endpoints
+    /// that are kept.
     pub(crate) fn forget_outputs(&mut self, names: &Marks) {
         for vertex in &mut self.graph.vertices {
             vertex.outputs.retain(|name| names.has(name.index()));

@@ -47,8 +47,8 @@ pub(crate) struct EdgeData {
     pub(crate) name: NameId,
     pub(crate) route: Route,
     pub(crate) figures: PerMode<EdgeFigures>,
-    /// The usual transport time of items over this edge, in ns. It is measured with items that
-    /// arrived while the executor slept.
+    /// The usual transport time of items over this edge, in ns. Only items that arrived while the
+    /// executor slept count.
     pub(super) usual_transport: RunningMedian,
 }
 
@@ -144,8 +144,8 @@ pub(crate) struct LinkEnds {
 pub(super) enum NodeBy {
     #[default]
     Nothing,
-    /// The callback sent a request with a client of this node. This is weak evidence, because a node with a
-    /// client often exists for calls only.
+    /// The callback sent a request with a client of this node. This is weak evidence, because a
+    /// node with a client often exists for calls only.
     Request,
     Topic,
     Several,
@@ -159,8 +159,8 @@ pub(crate) struct Vertex {
     /// The address of a timer's clock, or 0 if it is unknown. In rclpy, each node has its own
     /// clock.
     clock: u64,
-    /// The order of vertices with equal `looks` (kind, node, name, caller and period): first by the
-    /// slot of their entity, then by their creation.
+    /// The rank among the vertices with equal `looks` (kind, node, name, caller and period). It is
+    /// given by the slot of the vertex's entity, then by the order of creation.
     pub(crate) rank: (Slot, u64),
     pub(crate) runs: Executions,
     pub(crate) outputs: Vec<NameId>,

@@ -35,8 +35,8 @@ pub(super) struct Instance {
     /// The publisher of the input and the time of its publication.
     sent: Option<(VertexId, u64)>,
     pub(super) lineages: Lineages,
-    /// The recording does not show the instance's input, and the instance has received nothing from a link
-    /// since its start.
+    /// The recording does not show the instance's input, and the instance has received nothing from
+    /// a link since its start.
     pub(super) unseen: bool,
     pub(super) output: Option<(u64, NameId)>,
     /// The time at which the instance handed its input to a synchroniser, and the number of the

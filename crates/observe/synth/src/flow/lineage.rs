@@ -226,8 +226,8 @@ impl Flow {
         }
     }
 
-    /// Counts an item of `from` as lost or overwritten if `n` is 1. An `n` of -1 takes an earlier count back,
-    /// because the item arrived after all.
+    /// Counts an item of `from` as lost or overwritten if `n` is 1. An `n` of -1 takes an earlier
+    /// count back, because the item arrived after all.
     pub(super) fn lose(
         &mut self,
         (from, lineages, time): (Option<VertexId>, Lineages, u64),

@@ -8,14 +8,15 @@
 use crate::running_median::RunningMedian;
 use std::collections::VecDeque;
 
-/// An input of a synchroniser: its stamp in ns, and its number among the inputs of its subscription.
+/// An input of a synchroniser: its stamp in ns, and its number among the inputs of its
+/// subscription.
 pub(super) type Stamped = (u64, u64);
 
 /// The inputs that a synchroniser joins into one output: one input number for each subscription.
 pub(super) type Set = Vec<u64>;
 
-/// The maximum number of inputs of a subscription that wait. Real queues are shorter, but the recording does
-/// not show their length.
+/// The maximum number of inputs per subscription that wait in a simulated synchroniser. Real queues
+/// are shorter, but the recording does not show their length.
 pub(super) const MAX_WAITING: usize = 32;
 
 #[derive(Debug, Clone)]

@@ -88,9 +88,10 @@ impl Member {
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Part {
-    /// The number of inputs that no output has used yet, at most [`MAX_CREDIT`].
+    /// The number of inputs of this subscription that no output has used yet, at most
+    /// [`MAX_CREDIT`].
     credit: u8,
-    /// Counts the subscription's inputs since the last output.
+    /// The number of inputs of this subscription since the last output.
     since: u8,
     pub(crate) seen: Seen,
     /// The number of the latest input of this subscription on which its callback published an
@@ -98,7 +99,8 @@ pub(crate) struct Part {
     last: Option<u64>,
     next: u64,
     /// The usual distance between the starts of two chains: the chain of the first subscription's
-    /// input, and the chain of this subscription's input. The value is a [`difference`].
+    /// input, and the chain of this subscription's input. The values are computed by
+    /// [`difference`].
     shift: RunningMedian,
     /// An early output used an input of this subscription. At that time, the evidence did not show
     /// reliably which inputs the junction joins.
@@ -178,9 +180,9 @@ pub(crate) struct Output {
     pub(crate) parts: Vec<Part>,
     pub(crate) interarrival: PerMode<Dist>,
     last: Option<u64>,
-    /// The latest message that was published within the process. Its lineages are kept because
-    /// copies of the message may be published to further buffers. `None` if only the lineages of
-    /// the publishing callback count.
+    /// The time of the latest message that was published within the process, and the message's
+    /// lineages. They are kept because copies of the message may be published to further buffers.
+    /// The lineages are `None` if only those of the publishing callback count.
     message: Option<(u64, Option<Lineages>)>,
     follow: Follow,
     pub(crate) joined_nearest: bool,
@@ -203,8 +205,8 @@ enum Follow {
     /// Follows the lineages of all subscriptions, because the user states that the node waits for
     /// all of them. The value says how the inputs are matched.
     All(Matching),
-    /// Follows only the lineages of the publishing callback. The user states that this callback does not wait
-    /// for other inputs.
+    /// Follows only the lineages of the publishing callback. The user states that this callback
+    /// does not wait for other inputs.
     Own,
 }
 
@@ -217,8 +219,8 @@ pub(crate) struct Group {
     replays: Replays,
 }
 
-/// A simulated synchroniser that publishes when the callbacks of a node published, with few
-/// exceptions.
+/// A simulated synchroniser that explains the publications of a node: with few exceptions, it
+/// published when the node's callbacks did.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Explained {
     pub(crate) score: Score,
@@ -552,12 +554,12 @@ impl Output {
         }
     }
 
-    /// Returns the replay of all subscriptions that explains the outputs when the recording lacks
-    /// calls of a synchroniser. This can only be the replay of the exact policy: chains that start
-    /// at equal times are not a coincidence.
+    /// Returns the replay that joins the inputs of all subscriptions, if it explains the outputs.
+    /// This replay is used when the recording lacks calls of a synchroniser.
     ///
-    /// An approximate policy is not used, because it also explains code that keeps the latest input
-    /// of each subscription. That code joins other inputs.
+    /// Only the replay of the exact policy is used: chains that start at equal times are not a
+    /// coincidence. An approximate policy also explains code that keeps the latest input of each
+    /// subscription, but that code joins other inputs.
     fn shown_replay(&self, replays: &Replays) -> Option<usize> {
         let fits = |r: &usize| self.scores.get(*r).is_some_and(Score::fits);
         replays.of_all(false).filter(fits)
@@ -631,7 +633,7 @@ impl Output {
 
     /// Returns the number of the input of the subscription `i` that went into an output.
     ///
-    /// This is the unused input whose chain began at the usual distance from the chain of the
+    /// The result is the unused input whose chain began at the usual distance from the chain of the
     /// publishing callback's input. While no distance is known, it is the oldest unused input.
     fn choose(&self, i: usize, member: &Member, by: &Published) -> Option<u64> {
         let (part, own) = (&self.parts[i], &self.parts[by.me].shift);
@@ -670,7 +672,8 @@ impl Group {
         }
     }
 
-    /// Removes the members and the outputs of callbacks and synchronisers for which `is_gone` returns true.
+    /// Removes the members and the outputs of callbacks and synchronisers for which `is_gone`
+    /// returns true.
     pub(super) fn remove(&mut self, steps: &mut Steps, is_gone: impl Fn(VertexId) -> bool) {
         for mut output in self.outputs.extract_if(.., |o| is_gone(o.vertex)) {
             if let Some((_, Some(mut lineages))) = output.message.take() {
@@ -774,8 +777,8 @@ impl Flow {
         Some((group, me))
     }
 
-    /// Records that a subscription's callback has processed its input at `time`. A later call for the same
-    /// instance can replace the time.
+    /// Records that a subscription's callback has processed its input at `time`. A later call for
+    /// the same instance can replace the time.
     pub(super) fn input_done(&mut self, instance: InstanceId, time: u64) {
         let Some(&it) = self.instances.get(instance) else {
             return;
@@ -1233,8 +1236,8 @@ mod tests {
 1ms cpu0 10/10 subscription_callback object=0x26 callback=0x61
 ";
 
-    /// Returns the events of one input at `t` µs: on `/y` if `y` is set, otherwise on `/x`. The callback of
-    /// the input publishes if `publishes` is set.
+    /// Returns the events of one input at `t` µs: on `/y` if `y` is set, otherwise on `/x`. The
+    /// callback of the input publishes if `publishes` is set.
     fn input(t: u64, y: bool, publishes: bool) -> String {
         let (rmw, callback) = (0x1020 + u64::from(y), 0x60 + u64::from(y));
         let mut text = format!(

@@ -471,7 +471,7 @@ impl Spans {
         slept.filter(|_| !thread.waits)
     }
 
-    /// Returns the start of code that waited for a response. This is the last trigger of the
+    /// Returns the start of code that waited for a response. The start is the last trigger of the
     /// executor's guard condition, or the later time at which a worker woke up.
     pub(super) fn continuation_start(
         &self,

@@ -47,8 +47,8 @@ impl Spans {
         it.nests.endless |= it.kind() == EntityKind::Service && it.exact && !it.nests.ends;
     }
 
-    /// Ends the callbacks on the thread within which an executor has made calls. Does this only for
-    /// services whose callbacks return without an event of their end.
+    /// Ends the thread's callbacks if an executor has made calls within them. Ends only callbacks
+    /// of services that return without an event of their end.
     fn leave_silent(&mut self, cx: &Context, ti: ThreadIndex, time: u64) {
         let is_left = |span: &CallbackSpan| {
             let left = span.exact().is_some_and(|exact| exact.left.is_some());
@@ -64,8 +64,8 @@ impl Spans {
         }
     }
 
-    /// Counts the message that was read last within a callback as an input of this callback, because the message did
-    /// not start another callback.
+    /// Counts the message that was read last within a callback as an input of this callback,
+    /// because the message did not start another callback.
     pub(super) fn settle_read(&mut self, cx: &Context, ti: ThreadIndex) {
         let thread = &mut self.threads[ti];
         if thread.outer().is_empty() || !thread.span().is_none_or(CallbackSpan::may_be_own) {

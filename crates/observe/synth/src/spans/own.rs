@@ -108,9 +108,10 @@ impl OwnThread {
 
 impl Work {
     /// Reports whether a publication belongs to the same execution as the previous publication.
-    ///
-    /// This is so if it publishes another copy of the same message. It is also so if its topic is
-    /// new in this execution and the thread slept at most half as long as before the execution.
+    /// There are two such cases:
+    /// - The publication is another copy of the same message.
+    /// - Its topic is new in this execution, and the thread slept at most half as long as before
+    ///   the execution.
     fn goes_on(&self, topic: Option<NameId>, message: Option<u64>, slept: u64) -> bool {
         let copy = message.is_some() && message == self.message;
         let more = |e: &Execution| slept <= e.slept / 2 && !e.topics.contains(&topic);

@@ -78,8 +78,8 @@ impl Spans {
     }
 
     /// Reports whether a publication by `endpoint` shows that a worker already runs a task,
-    /// although `span` has not ended. This is so if `endpoint` and the callback of `span` belong to
-    /// different nodes.
+    /// although `span` has not ended. The publication shows it if `endpoint` and the callback of
+    /// `span` belong to different nodes.
     fn runs_task(
         &self,
         cx: &Context,

@@ -214,8 +214,8 @@ mod tests {
     use parquet::file::writer::SerializedFileWriter;
     use parquet::schema::parser::parse_message_type;
 
-    /// Writes the names as the only column of a file, and reads the file. Returns the rows and whether the first
-    /// group has statistics.
+    /// Writes the names as the only column of a file, and reads the file. Returns the rows and
+    /// whether the first group has statistics.
     fn written(names: &Names, repetition: &str) -> (Vec<Option<String>>, bool) {
         let schema = format!("message rows {{ {repetition} binary name (UTF8); }}");
         let schema = Arc::new(parse_message_type(&schema).expect("a schema"));

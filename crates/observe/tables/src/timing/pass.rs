@@ -31,8 +31,8 @@ pub(crate) fn culprit_of(number: i64) -> Option<(usize, u32)> {
     Some((kind, (number & i64::from(u32::MAX)) as u32))
 }
 
-/// An item that was reported as lost or overwritten, and was taken later: publisher, subscription, topic,
-/// time of the publication and fate.
+/// An item that was reported as lost or overwritten, and was taken later: publisher, subscription,
+/// topic, time of the publication and fate.
 pub(crate) type Recovered = (i64, i64, i64, i64, i64);
 
 /// The number of a chain's path, and the number of one execution of the chain.

@@ -7,8 +7,8 @@ use crate::event::{Event, EventKind, Name};
 use crate::table::{self, FieldSink};
 use std::collections::HashMap;
 
-/// Encodes events into blocks of a trace file. It allocates only to grow its buffers, and reuses them for
-/// every block.
+/// Encodes events into blocks of a trace file. It allocates only to grow its buffers, and reuses
+/// them for every block.
 pub struct Encoder {
     columns: [Vec<u8>; COLUMNS],
     dictionaries: Dictionaries,
@@ -146,7 +146,8 @@ impl Encoder {
     }
 }
 
-/// Estimates CLOCK_REALTIME minus CLOCK_MONOTONIC from the first clock sample or source time stamp of `events`.
+/// Estimates CLOCK_REALTIME minus CLOCK_MONOTONIC from the first clock sample or source time stamp
+/// of `events`.
 fn first_offset(events: &[Event]) -> Option<i64> {
     events.iter().find_map(|e| match e.kind {
         EventKind::ClockOffset {

@@ -80,8 +80,8 @@ impl Dense {
         1000 + (self.width * layer + column) as u32
     }
 
-    /// Passes the events in order of time to `push`, and returns on which executions of the sources each output
-    /// depends.
+    /// Passes the events in order of time to `push`, and returns on which executions of the sources
+    /// each output depends.
     ///
     /// # Errors
     ///

@@ -40,8 +40,8 @@ impl Retained {
 
     /// Notes the events of the current segment that describe the system.
     ///
-    /// A program that makes a timer for each wait describes hundreds of timers in a second, and a segment can
-    /// last for hours. So only the events that a reader needs stay in memory.
+    /// A program that makes a timer for each wait describes hundreds of timers in a second, and a
+    /// segment can last for hours. So only the events that a reader needs stay in memory.
     pub(super) fn note(&mut self, segment: u32, events: &[Event]) {
         let Some((number, noted)) = self.live.back_mut() else {
             return;

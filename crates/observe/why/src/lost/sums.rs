@@ -33,7 +33,8 @@ pub(super) enum Key {
 pub(super) struct Culprit {
     pub(super) count: u64,
     pub(super) ns: u64,
-    /// For each state that the culprit was in during this time: the duration of the state in ns.
+    /// For each state that the culprit was in while these items waited: the duration of the state
+    /// in ns.
     pub(super) during: FxHashMap<Meanwhile, u64>,
 }
 

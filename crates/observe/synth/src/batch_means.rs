@@ -5,8 +5,8 @@
 //! the means of blocks of m values vary c times as much as those of independent values, then n
 //! values count as n / c.
 
-/// The maximum number of blocks into which the values of a run are grouped. When it is reached,
-/// neighbouring blocks are merged in pairs, and the length of a block doubles.
+/// The maximum number of blocks into which the values of a run are grouped. When this number is
+/// reached, neighbouring blocks are merged in pairs, so that each block has twice as many values.
 const MAX_BLOCKS: usize = 32;
 const MIN_BLOCKS: usize = 6;
 

@@ -39,7 +39,7 @@ impl Synth {
         self.ids().all()
     }
 
-    /// Returns the id of a callback by its number, also if the callback did not run. The id can
+    /// Returns the id of a callback by its number, even if the callback did not run. The id can
     /// change until the events end.
     pub fn provisional_id(&self, callback: u32) -> String {
         self.ids().provisional(VertexId::new(callback as usize))

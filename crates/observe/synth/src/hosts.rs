@@ -314,8 +314,9 @@ fn beside(hosts: &[Exchange], (i, known): (usize, &Clock), j: usize) -> Option<C
 }
 
 /// Returns the difference of the rates of two clocks, in ns per ns. This is the slope of a line
-/// through the clock offsets that were estimated in the parts of the recording. Returns `None` if
-/// there are too few estimates or the slope is not clear.
+/// through the clock offsets that were estimated in [`PARTS`] parts of the time from `first` to
+/// `last`. Returns `None` if there are fewer than four estimates, or if the slope is not more than
+/// four times its standard error.
 ///
 /// `there` and `back` have the messages of the two directions. Each pair has the time of a message,
 /// and the limit that it sets for the clock offset.

@@ -118,8 +118,8 @@ impl Origins {
         }
     }
 
-    /// Returns a set with the same origins that the caller may change, because only the caller
-    /// refers to it. Takes over the caller's reference to `id`.
+    /// Returns a set with the same origins as `id`. The caller may change this set, because nothing
+    /// else refers to it. Takes over the caller's reference to `id`.
     fn own(&mut self, id: OriginsId) -> OriginsId {
         if self.sets[id.index()].refs == 1 {
             return id;
@@ -184,9 +184,9 @@ impl Origins {
         to
     }
 
-    /// An item enters a callback. Adds the item's origins `from` to the callback's own origins
-    /// `to`. Takes over the caller's reference to `to`. `reread` is set if the callback had already
-    /// read the item.
+    /// Adds the origins `from` of an item to the callback's own origins `to`, because the item
+    /// enters the callback. Takes over the caller's reference to `to`. `reread` is set if the
+    /// callback had already read the item.
     pub(crate) fn enter(
         &mut self,
         to: Option<OriginsId>,

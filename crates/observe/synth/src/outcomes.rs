@@ -52,8 +52,8 @@ pub enum Loss {
     BeforeFirstTake,
     /// The subscription never took an item of this publisher.
     NeverTaken,
-    /// The subscription took a later item of the same publisher, although the subscription's
-    /// history was not full.
+    /// The subscription took a later item of the same publisher, and the recording does not show
+    /// that the subscription's history was full.
     Skipped {
         /// Publisher and subscription both ask for reliable delivery. `None` if the recording does
         /// not show it.

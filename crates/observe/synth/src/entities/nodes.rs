@@ -278,8 +278,8 @@ impl Entities {
         (!name.is_empty()).then(|| self.names.intern(&name))
     }
 
-    /// Decides whether the guessed node of a process is a known one: it is if the process has
-    /// exactly one known node. Otherwise it stays a guessed node.
+    /// Decides whether the guessed node of a process is the same node as a known one. It is if the
+    /// process has exactly one known node. Otherwise it stays a guessed node.
     fn settle_guess(&mut self, p: ProcessIndex) {
         let process = self.process(p);
         let (Some(guess), nodes) = (process.fallback, &process.nodes[..]) else {

@@ -437,8 +437,8 @@ impl Flow {
         cx.entities.nodes.settled(node)
     }
 
-    /// Returns the node that an entity first belonged to. That node may be a stand-in, so the
-    /// caller must ask again when more is known.
+    /// Returns the node of an entity as it is known now. The node may be a stand-in, so the caller
+    /// must ask again when the entity's own node may have become known.
     pub(super) fn home_of(&mut self, cx: &mut Context, e: EntityId) -> NodeId {
         let node = self.node_of(cx, e);
         cx.entities.get(e).node().unwrap_or(node)

@@ -39,7 +39,7 @@ pub(super) struct Instance {
     /// a link since its start.
     pub(super) unseen: bool,
     pub(super) output: Option<(u64, NameId)>,
-    /// The time at which the instance handed its input to a synchroniser, and the number of the
+    /// The time at which the instance handed its input to a synchroniser, and the address of the
     /// synchroniser.
     pub(super) synchronised: Option<(u64, u64)>,
     pub(super) call: Option<CallKey>,

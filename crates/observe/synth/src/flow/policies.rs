@@ -58,7 +58,8 @@ impl Policy {
 #[derive(Debug, Clone)]
 pub(super) struct Exact {
     sets: VecDeque<(u64, Vec<Option<u64>>)>,
-    /// For each subscription: the latest stamp, and the usual distance between two stamps.
+    /// For each subscription: the latest stamp, and the usual distance between two successive
+    /// stamps.
     gaps: Vec<(Option<u64>, RunningMedian)>,
     lacked: Vec<u64>,
 }
@@ -275,8 +276,9 @@ impl Approximate {
         }
     }
 
-    /// Returns true if the candidate set is final, because no later input can give a better set. A
-    /// subscription without a waiting input may still get an input with the stamp of the pivot.
+    /// Returns true if the candidate set is final, because no later input can give a better set.
+    /// For a subscription without a waiting input, the next input is assumed to have the stamp of
+    /// the pivot.
     fn is_proven_ahead(&self) -> bool {
         let Some(candidate) = &self.candidate else {
             return false;

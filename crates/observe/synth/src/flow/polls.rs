@@ -119,8 +119,8 @@ impl Flow {
         self.lineage.steps.release_all(&mut incoming.lineages);
     }
 
-    /// Removes the lineage that begins at an instance without a known input. The item that the
-    /// instance has now received from a link is its input.
+    /// Removes the lineage that begins at an instance without a known input, because the instance
+    /// has now received an item from a link. This item is the instance's input.
     fn unroot(&mut self, instance: InstanceId, lineages: &mut Lineages) {
         let Some(it) = self.instances.get_mut(instance) else {
             return;

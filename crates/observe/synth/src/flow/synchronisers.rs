@@ -127,8 +127,8 @@ pub(crate) struct Seen {
     /// Counts outputs of synchronisers to which this subscription's callback also passes its
     /// inputs.
     pub(crate) shared: u64,
-    /// Counts outputs that this subscription's callback published although another publishing
-    /// subscription had no unused input.
+    /// The number of outputs that this subscription's callback published while another
+    /// subscription, whose callback publishes this output as well, had no unused input.
     pub(crate) alone: u64,
     /// Counts executions of this subscription's callback that did not publish, although every other
     /// subscription for which the node may wait had an input since the last output. Counting starts

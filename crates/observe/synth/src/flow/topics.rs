@@ -486,8 +486,8 @@ impl Topics {
         }
     }
 
-    /// Returns the kind of loss of an item after which the subscription took nothing more from the
-    /// item's publisher.
+    /// Returns the kind of loss of an item, in the case that the subscription took nothing more
+    /// from the item's publisher.
     fn left_over(&self, entities: &Entities, subscription: EntityId, publisher: EntityId) -> Loss {
         let (offered, requested) = (entities.get(publisher), entities.get(subscription));
         let mut cursors = self.cursors(subscription).iter();

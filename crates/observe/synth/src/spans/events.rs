@@ -202,9 +202,9 @@ impl Spans {
         call.map_or(Release::Unknown, |call| call.release)
     }
 
-    /// Late attach: a callback of an unknown timer starts on the thread, and no call that shows its
-    /// timer was recorded before it on the thread. Returns the timer if the callback has started
-    /// [`STARTS_UNTIL_SURE`] times in a row after a call of this timer.
+    /// Late attach: returns the timer of a callback that starts on the thread, if no recorded call
+    /// on the thread shows this timer. The timer is known once the callback has started
+    /// [`STARTS_UNTIL_SURE`] times in a row after a call of the same timer.
     pub(super) fn guess_timer(
         &mut self,
         cx: &Context,

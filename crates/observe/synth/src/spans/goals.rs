@@ -196,7 +196,7 @@ impl Spans {
     }
 
     /// Begins the task that executes an accepted goal, or continues the suspended task. Returns
-    /// false if neither task exists, or if several tasks of the action are suspended.
+    /// false if the task does not exist, or if several tasks of the action are suspended.
     fn start_goal(
         &mut self,
         cx: &mut Context,

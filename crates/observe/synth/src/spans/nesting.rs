@@ -12,8 +12,8 @@ use crate::ids::{EntityId, ThreadIndex};
 use crate::notes::Note;
 use crate::Context;
 
-/// The maximum number of callbacks on a thread that wait for a nested callback. Beyond it, the
-/// outermost of them counts as aborted.
+/// The maximum number of callbacks on a thread that wait for a nested callback. If there is one
+/// more, the outermost of them counts as aborted.
 const MAX_OUTER: usize = 8;
 
 impl Spans {
@@ -136,7 +136,7 @@ impl Spans {
         }
     }
 
-    /// Reports that a thread receives an item of a link. The item is an input of the running
+    /// Handles the receipt of an item of a link on a thread. The item is an input of the running
     /// callback if that callback has its own end event. Otherwise no callback ran on the item.
     pub(crate) fn receive(
         &mut self,

@@ -116,8 +116,8 @@ impl Spans {
         instance
     }
 
-    /// Records the publisher of an `rcl_publish`. A late attach needs it for the publication by the
-    /// middleware that follows: that event does not name its publisher.
+    /// Records the publisher of an `rcl_publish`. After a late attach, it is also the publisher of
+    /// the middleware's publication that follows, because that event does not name a publisher.
     pub(crate) fn rcl_publish(&mut self, ti: ThreadIndex, publisher: u64, message: u64) {
         self.threads[ti].calls.rcl_publish = (publisher, message);
     }

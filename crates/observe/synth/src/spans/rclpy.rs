@@ -11,7 +11,8 @@ use crate::Context;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Guards {
-    /// A callback of this process ran between two triggers of a guard condition, as in rclpy.
+    /// A callback of this process ran between two triggers of a guard condition. The process
+    /// therefore uses rclpy.
     pub(super) rclpy: bool,
     /// Late attach: a callback was left out once, because it was unknown whether the process uses
     /// rclpy.

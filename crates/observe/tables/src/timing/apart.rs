@@ -12,7 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::hash_map::Entry;
 use std::sync::mpsc::Sender;
 
-/// Makes rows of executions of chains and of their stretches.
+/// Makes the rows of the tables of chain executions and of their stretches.
 pub(crate) struct Chains {
     every: Option<Every<OfChain>>,
     facts: Copied,

@@ -73,8 +73,8 @@ const REST: usize = 4;
 
 type Row = [Option<i64>; WIDTH];
 
-/// The time in ns for which a message is kept back, so that messages with earlier times can come
-/// before it. onbeat cuts an execution into stretches within this time.
+/// The time in ns for which a message is kept back, so that messages with earlier times can be
+/// written before it. onbeat knows the stretches of an execution within this time.
 const WINDOW_NS: i64 = 64_000_000_000;
 
 /// An execution of a chain whose stretches are still missing.

@@ -67,8 +67,8 @@ impl Encoder {
         }
     }
 
-    /// Appends one block with these events to `out`. The events must be sorted by time and at most
-    /// [`MAX_EVENTS`].
+    /// Appends one block with these events to `out`. The events must be sorted by time, and there
+    /// must not be more than [`MAX_EVENTS`].
     pub fn encode(&mut self, events: &[Event], sequence: u64, out: &mut Vec<u8>) {
         debug_assert!(events.len() <= MAX_EVENTS);
         let first_ns = events.first().map_or(0, |e| e.time_ns);

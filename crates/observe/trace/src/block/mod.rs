@@ -45,7 +45,8 @@ enum Column {
     Kind,
     Time,
     /// An entry for each source time stamp: whether it is missing, new, or equal to an earlier one.
-    /// For an equal stamp, the entry is the number of new stamps since then.
+    /// For an equal stamp, the entry is the number of different stamps that came after the earlier
+    /// one.
     Stamp,
     NewStamp,
     Handle,

@@ -19,7 +19,6 @@ pub(super) struct Retained {
 }
 
 impl Retained {
-    /// Returns the number of segments.
     pub(super) fn segments(&self) -> usize {
         self.live.len()
     }
@@ -68,7 +67,8 @@ impl Retained {
         Some(number)
     }
 
-    /// Adds a segment again whose file could not be deleted. Its events are already taken over.
+    /// Adds a segment again whose file could not be deleted. Its events have already been moved to
+    /// the list of the deleted segments.
     pub(super) fn put_back(&mut self, segment: u32) {
         self.live.push_front((segment, Vec::new()));
     }
@@ -91,7 +91,8 @@ fn remove_needless(events: &mut Vec<Event>) {
     });
 }
 
-/// The facts about later events that make earlier ones needless.
+/// The facts about later events that make earlier ones needless. They are collected while the
+/// events are processed from last to first.
 #[derive(Default)]
 struct Later {
     /// The processes that end.

@@ -99,7 +99,8 @@ struct Later {
     pids: HashSet<u32>,
     /// The threads that end, with their processes.
     tids: HashSet<(u32, u32)>,
-    /// The ended threads whose creation is in the list. No earlier event can concern them.
+    /// The ended threads that were created in one of the later events. No earlier event can concern
+    /// them.
     born: HashSet<(u32, u32)>,
     /// The handles that end, with their processes.
     handles: HashSet<(u32, u64)>,

@@ -28,7 +28,8 @@ pub(super) enum Key {
     Unknown(LossReason),
 }
 
-/// The items for which one state took most of their waiting time until later items overwrote them.
+/// The sums over those overwritten items for which one and the same state took most of the time
+/// that they waited.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Culprit {
     pub(super) count: u64,

@@ -437,8 +437,8 @@ impl Flow {
         cx.entities.nodes.settled(node)
     }
 
-    /// Returns the node of an entity as it is known now. The node may be a stand-in, so the caller
-    /// must ask again when the entity's own node may have become known.
+    /// Returns the node that is assigned to an entity. If this node is a stand-in, `Nodes::settled`
+    /// returns the node for which it stands, once that node is known.
     pub(super) fn home_of(&mut self, cx: &mut Context, e: EntityId) -> NodeId {
         let node = self.node_of(cx, e);
         cx.entities.get(e).node().unwrap_or(node)

@@ -5,8 +5,8 @@
 //! the means of blocks of m values vary c times as much as those of independent values, then n
 //! values count as n / c.
 
-/// The maximum number of blocks into which the values of a run are grouped. When it is reached,
-/// neighbouring blocks are merged in pairs, and the length of a block doubles.
+/// The maximum number of blocks into which the values of a run are grouped. When this number is
+/// reached, neighbouring blocks are merged in pairs, so that each block has twice as many values.
 const MAX_BLOCKS: usize = 32;
 const MIN_BLOCKS: usize = 6;
 
@@ -41,8 +41,8 @@ impl BatchMeans {
         }
     }
 
-    /// Returns how many independent values the recorded values are equivalent to. This is at most
-    /// the number of recorded values. Returns 0 if there are too few values for an estimate.
+    /// Returns how many independent values the recorded values are equivalent to. The result is at
+    /// most the number of recorded values, and 0 if there are too few values for an estimate.
     pub(super) fn effective(&self) -> u64 {
         if self.block_sums.len() < MIN_BLOCKS {
             return 0;

@@ -16,15 +16,15 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
 /// The number of scheduler switches kept per CPU. For a wait of 100 ms, the recorder writes at most
-/// 432 switches of other threads. The rest is room for switches of observed threads.
+/// 432 switches of unobserved threads. The remaining entries are for switches of observed threads.
 const SWITCHES: usize = 512;
 
-/// The maximum number of thread names that are kept for running and ended threads. Above it, the
-/// names of ended threads are forgotten, even if their process is still kept.
+/// The maximum number of thread names that are kept for running and ended threads. If there are
+/// more, the names of ended threads are forgotten, even if their process is still kept.
 const ENDED_NAMES_MAX: usize = 4096;
 
-/// The maximum number of causes per callback in one run. The causes beyond it are left out before
-/// runs are merged, so that the result does not depend on the order of merges.
+/// The maximum number of causes that are kept per callback in one run. Further causes are left out
+/// before the figures of several runs are merged, so that the order of merging does not matter.
 const CAUSES_PER_CALLBACK_MAX: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,8 +71,8 @@ impl Cpu {
         (1..=kept).map(|i| &self.switches[(self.made - i) % SWITCHES])
     }
 
-    /// Reports which threads had the CPU from `begin` to `end`, latest first. `last` is the thread that had
-    /// it at `end`.
+    /// Reports which threads had the CPU from `begin` to `end`, latest first. `last` is the thread
+    /// that had it at `end`.
     fn holders(&self, begin: u64, end: u64, last: u32, mut report: impl FnMut(Wait)) {
         let (mut until, mut holder) = (end, last);
         let mut wait = |begin: u64, end: u64, by: u32| {
@@ -131,7 +131,8 @@ impl CauseThread {
     }
 }
 
-/// Returns the components of a list, with the names that are known so far.
+/// Returns the component of each thread in `list`. `nodes` returns the node names of a process that
+/// are known so far, and `name` returns the text of a name.
 pub(super) fn components(
     list: &[CauseThread],
     nodes: impl Fn(u32) -> Vec<String>,
@@ -272,8 +273,8 @@ impl Causes {
         self.number(by) as u32
     }
 
-    /// Returns the number of the component of the thread `by`, as [`Causes::component_number`]
-    /// does. Finds the thread in `names`.
+    /// Returns the number of the component to which the thread `by` belongs according to `names`.
+    /// `by` has the same values as in [`Causes::component_number`].
     pub(super) fn component_number_in(&mut self, names: &ThreadNames, by: u32) -> u32 {
         self.number_of(names.who(by)) as u32
     }

@@ -22,8 +22,8 @@ pub(crate) const MAX_LINEAGES: usize = 16;
 
 const MAX_PATHS: usize = 50_000;
 
-/// The maximum number of remembered attempts to extend a path by a callback. Refused attempts count
-/// too.
+/// The maximum number of remembered path extensions. An extension is an attempt to continue a path
+/// by one more callback. Refused attempts are remembered, so they count as well.
 const MAX_CHILDREN: usize = 4 * MAX_PATHS;
 
 const MAX_EDGES: u32 = 64;
@@ -35,11 +35,12 @@ const DENSE: usize = 1024;
 /// The paths on which the data of an execution or an item came, and the origins of the data. Each
 /// path is given by its last step.
 ///
-/// Owns one reference to each step and to the origins. [`Steps::release_all`] gives the references
-/// back.
+/// This value owns one reference to each step and to the origins. [`Steps::release_all`] gives the
+/// references back.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lineages {
-    /// The origins of the data over all paths, including paths that are not followed.
+    /// The origins of the data over all paths. Paths that are not followed because there are too
+    /// many are included.
     origins: Option<OriginsId>,
     len: u8,
     /// Only the first `len` entries are valid.
@@ -85,7 +86,8 @@ pub(crate) struct Began {
     /// The start of the execution. If the chain begins at the publication of an input, the chain
     /// begins before this time.
     pub(crate) time: u64,
-    /// The time at which the callback's timer was due. `None` for other callbacks, or if the time is unknown.
+    /// The time at which the callback's timer was due. `None` for other callbacks, or if the time
+    /// is unknown.
     pub(crate) released: Option<u64>,
     /// At a synchroniser: the callback whose input completed the set of inputs. `None` at other
     /// callbacks.
@@ -106,13 +108,13 @@ struct Step {
     began: Began,
     /// The step repeats an earlier one: a callback had stored the data and now reads it again.
     reread: bool,
-    /// The sum of the degrees of doubt of all junctions on this path. The higher the sum, the less
-    /// certain it is that the data came on this path.
+    /// The sum of the degrees of doubt, 0 to 2, of all junctions on this path. The higher the sum,
+    /// the less certain it is that the data came on this path.
     doubts: u8,
 }
 
-/// A table of steps with reference counts, which uses freed places again. It does not allocate in
-/// the steady state.
+/// A table of steps with reference counts. Freed entries are used again, so the table does not
+/// allocate memory in the steady state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Steps {
     steps: Vec<Step>,
@@ -347,11 +349,12 @@ impl Steps {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Via {
     Item(NameId),
-    /// The path ends at a synchroniser. The callback before it published the synchroniser's output,
-    /// and its own input went into that output. The name is the topic of this input.
+    /// The path ends at a synchroniser. The callback before it published the synchroniser's output.
+    /// The output was computed from the input of that callback, among others. The name is the topic
+    /// of this input.
     ///
-    /// The path without the synchroniser continues too, because the callback may not wait for other
-    /// inputs.
+    /// The path without the synchroniser is followed as well, because the callback may publish
+    /// without waiting for other inputs.
     Own(NameId),
 }
 
@@ -379,15 +382,17 @@ pub(crate) struct PathNode {
     pub(crate) parent: Option<(PathId, Via)>,
     pub(crate) vertex: VertexId,
     pub(crate) depth: u32,
-    /// At least one execution continued beyond this path, so no chain ends with the path.
+    /// The data of at least one execution went on to a further callback, so no chain ends with this
+    /// path.
     extended: bool,
     /// `Some` if the user cut the path at its last callback. Each execution then ends with the
     /// first publication of that callback, even if the data continues. The value is the start of
     /// that callback in the latest execution.
     cut: Option<u64>,
     pub(crate) lost: PerMode<u64>,
-    /// The number of lineages that were dropped at this path because there were too many. They were
-    /// not followed to the path's last callback, or not beyond it.
+    /// The number of lineages that were dropped at this path because there were too many. A lineage
+    /// is dropped when it should reach the path's last callback, or when it should continue from
+    /// there.
     pub(crate) dropped: PerMode<u64>,
     pub(crate) terminal: Option<Box<Terminal>>,
 }
@@ -444,8 +449,8 @@ impl Paths {
         self.nodes.len() - self.free.len()
     }
 
-    /// Forgets the paths through `vertices`, and returns them. The caller must have dropped all steps on
-    /// these paths.
+    /// Forgets the paths through `vertices`, and returns them. The caller must have dropped all
+    /// steps on these paths.
     pub(crate) fn forget(&mut self, vertices: &Marks) -> Vec<PathId> {
         let mut free = Marks::default();
         for path in &self.free {
@@ -574,7 +579,7 @@ impl Paths {
     }
 
     /// Counts one more dropped lineage for `path`. `origin` is the start of the lineage's first
-    /// callback and decides the mode.
+    /// callback. The lineage counts for the mode that was active at that time.
     pub(crate) fn drop_at(&mut self, path: PathId, origin: u64) {
         let mode = self.switches.at(origin);
         self.capped = true;
@@ -806,8 +811,8 @@ fn is_set(flags: &[bool], vertex: VertexId) -> bool {
 }
 
 impl PathNode {
-    /// Adds a lineage that ended with the step `last` to the figures. The first mode was active
-    /// when the lineage began, the second one when its output left at `time`.
+    /// Adds a lineage that ended with the step `last` to the figures of this path. `mode` was
+    /// active when the lineage began, and `now` when its output left at `time`.
     fn end(
         &mut self,
         steps: &Steps,

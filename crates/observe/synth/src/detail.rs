@@ -6,7 +6,8 @@
 pub enum Ended {
     /// The recording has an event for the end, for example `callback_end`.
     Exact,
-    /// The recording shows the end only by the next call of the executor.
+    /// The recording has no event for the end. The executor's next call shows that the execution
+    /// had ended.
     Inferred,
     /// The execution shared a part of its thread's time with other executions. It therefore has no
     /// times of its own.
@@ -65,15 +66,15 @@ pub struct ExecutionSeen {
     /// can have ended.
     pub end_ns: u64,
     pub ended: Ended,
-    /// The times within the execution, or `None` if scheduler events are missing.
+    /// The times of the thread within the execution, or `None` if scheduler events are missing.
     pub spent: Option<Spent>,
     pub preemptions: u32,
     /// How often the thread went to sleep within the execution.
     pub blockings: u32,
     /// The recording has scheduler events of the thread.
     pub scheduled: bool,
-    /// The number of the CPU. `None` if the execution ran on several CPUs, or if the recording does
-    /// not show it.
+    /// The number of the CPU on which the execution ran. `None` if the execution ran on several
+    /// CPUs, or if the recording does not show the CPU.
     pub cpu: Option<u16>,
     pub cpus: u32,
     /// The item on which the callback ran, or `None` if it ran on no item or on an unknown one.
@@ -107,8 +108,8 @@ pub enum Fate {
 }
 
 /// An item on its way to the callback `to`, and its fate. `from` and `to` are indices into
-/// [`Synth::callback_ids`](super::Synth::callback_ids). `name` is the number of the topic or service,
-/// for [`Synth::name`](super::Synth::name).
+/// [`Synth::callback_ids`](super::Synth::callback_ids). `name` is the number of the topic or
+/// service, for [`Synth::name`](super::Synth::name).
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ItemSeen {
@@ -122,7 +123,8 @@ pub struct ItemSeen {
     pub published_ns: Option<u64>,
     /// The source time stamp (CLOCK_REALTIME), or `None` if the recording does not show it.
     pub source_ns: Option<i64>,
-    /// The time at which the item arrived, CLOCK_MONOTONIC. `None` if the item woke up no thread.
+    /// The time at which the item arrived and woke up a thread that waited for work,
+    /// CLOCK_MONOTONIC. `None` if the item woke up no thread.
     pub available_ns: Option<u64>,
     pub fate: Fate,
 }

@@ -598,8 +598,8 @@ impl Synth {
         }
     }
 
-    /// Late attach: reports whether a response belongs to no recorded request. Either the request is older
-    /// than the recording, or its sender is a callback that began before the recording.
+    /// Late attach: reports whether a response belongs to no recorded request. Either the request
+    /// is older than the recording, or its sender is a callback that began before the recording.
     ///
     /// In rclpy, the code that waited for this response then continues, but its callback is
     /// unknown.
@@ -730,9 +730,8 @@ impl Synth {
         }
     }
 
-    /// Late attach: reports whether the topic of the ring buffer `e` is unknown so far and becomes
-    /// known now. It becomes known if the thread that puts an item into the buffer also publishes
-    /// on a topic.
+    /// Late attach: reports whether the ring buffer `e` has no known topic yet and gets one now. It
+    /// gets one if the thread that puts an item into the buffer also publishes on a topic.
     fn gets_name(&self, at: At, e: EntityId) -> bool {
         let entities = &self.cx.entities;
         let publisher = self.spans.intra_publisher(at.thread);
@@ -740,8 +739,8 @@ impl Synth {
         named && entities.is_nameless(at.process, e)
     }
 
-    /// Late attach: creates a ring buffer whose creation was not recorded. The recording first
-    /// shows it when an item is put into the buffer.
+    /// Late attach: creates the entity of a ring buffer whose creation was not recorded. Called
+    /// when the recording first shows the buffer because an item is put into it.
     fn ring_found(&mut self, at: At, buffer: u64) -> EntityId {
         let publisher = self.spans.intra_publisher(at.thread);
         let entities = &mut self.cx.entities;

@@ -39,8 +39,8 @@ impl Synth {
         self.ids().all()
     }
 
-    /// Returns the id of a callback by its number, also if the callback did not run. The id can change
-    /// until the events end.
+    /// Returns the id of a callback by its number, even if the callback did not run. The id can
+    /// change until the events end.
     pub fn provisional_id(&self, callback: u32) -> String {
         self.ids().provisional(VertexId::new(callback as usize))
     }
@@ -60,7 +60,8 @@ impl Synth {
         self.described(self.cx.causes.list())
     }
 
-    /// Returns the components of a list that the caller has kept.
+    /// Returns the components of a list that the caller has kept. Each component has the node names
+    /// that are known at the time of the call.
     pub fn components_of(&self, components: &Components) -> Vec<Component> {
         self.described(&components.list)
     }
@@ -90,8 +91,8 @@ impl Synth {
         }
     }
 
-    /// Returns the parts of a model that describe this run. Properties that the caller's options do
-    /// not state are computed from the events.
+    /// Returns the parts of a model that describe this run. If the caller's options do not state
+    /// the number of events, the duration or the losses, they are computed from the events.
     fn runs(&self) -> Parts {
         let mut run = self.options.run.clone();
         if run.events == 0 {
@@ -127,8 +128,8 @@ struct Finish<'a> {
     synth: &'a Synth,
     parts: Parts,
     ids: Vec<Option<String>>,
-    /// For each subscription that may be an input of a synchroniser: the other subscriptions of its
-    /// node from whose data its inputs were computed.
+    /// For each subscription that may be an input of a synchroniser: the subscriptions of the same
+    /// node from whose data the inputs of this subscription were computed.
     after: BTreeMap<VertexId, BTreeSet<VertexId>>,
     nodes_by_pid: BTreeMap<u32, Vec<String>>,
 }
@@ -244,8 +245,8 @@ impl<'a> Finish<'a> {
         }
     }
 
-    /// Returns a callback's figures by mode. A mode in which the callback did not run is also
-    /// listed, because it was observed.
+    /// Returns a callback's figures by mode. A mode in which the callback did not run is listed as
+    /// well if the system was in this mode during the recording.
     fn figures(&self, v: &Vertex) -> BTreeMap<String, CallbackFigures> {
         let mut all = BTreeMap::new();
         for (modes, run) in self.parts.modes() {
@@ -412,8 +413,8 @@ impl<'a> Finish<'a> {
         evidence.syncs.insert(sync, shown);
     }
 
-    /// Returns for each path, by its number, whether the evidence lists it or a path that begins with it. If
-    /// all paths were followed, the evidence lists all paths.
+    /// Returns for each path, by its number, whether the evidence lists it or a path that begins
+    /// with it. If all paths were followed, the evidence lists all paths.
     fn listed(&self) -> Vec<bool> {
         let paths = &self.synth.flow.lineage.paths;
         let nodes = paths.nodes();
@@ -639,8 +640,8 @@ impl<'a> Finish<'a> {
         }
     }
 
-    /// Returns the subscriptions that never ran and took nothing. Each has the number of items published for
-    /// it.
+    /// Returns the subscriptions that never ran and took nothing. Each has the number of items
+    /// published for it.
     fn starved(&self) -> impl Iterator<Item = (&'a Vertex, u64)> {
         let vertices = &self.synth.flow.graph.vertices;
         let mut starved: BTreeMap<VertexId, u64> = BTreeMap::new();

@@ -27,8 +27,8 @@ pub struct ChainStep {
     /// The number of the callback or synchroniser, as an index into
     /// [`Synth::callback_ids`](super::Synth::callback_ids).
     pub callback: u32,
-    /// The number of the topic over which the data came, for [`Synth::name`](super::Synth::name). `None` for
-    /// the first step.
+    /// The number of the topic over which the data came, for [`Synth::name`](super::Synth::name).
+    /// `None` for the first step.
     pub name: Option<u32>,
     /// The step is a synchroniser, and the callback of the previous step published its output. The
     /// model leaves out this step if that callback does not wait for other inputs.
@@ -42,7 +42,8 @@ pub struct ChainStep {
     /// The start of the execution. It is later than `start_ns` if the chain begins at the
     /// publication of its input.
     pub began_ns: u64,
-    /// The time at which the step's timer was due. `None` for other callbacks, or if the time is unknown.
+    /// The time at which the step's timer was due. `None` for other callbacks, or if the time is
+    /// unknown.
     pub released_ns: Option<u64>,
     /// For a synchroniser: the number of the callback whose input came last. `None` for other
     /// steps.
@@ -63,8 +64,9 @@ pub struct Joined {
     pub steps: Vec<ChainStep>,
 }
 
-/// The start of a callback on the thread `tid`, and the time from which on it could have started. Times are
-/// CLOCK_MONOTONIC. `callback` is an index into [`Synth::callback_ids`](super::Synth::callback_ids).
+/// The start of a callback on the thread `tid`, and the time from which on it could have started.
+/// Times are CLOCK_MONOTONIC. `callback` is an index into
+/// [`Synth::callback_ids`](super::Synth::callback_ids).
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {
@@ -91,8 +93,8 @@ pub struct Held {
     pub by_tid: u32,
 }
 
-/// A callback or synchroniser of a path, without the times of an execution. The fields have the meaning of
-/// the same fields of [`ChainStep`].
+/// A callback or synchroniser of a path, without the times of an execution. The fields have the
+/// meaning of the same fields of [`ChainStep`].
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PathStep {

@@ -64,13 +64,14 @@ impl Synth {
 
     /// Forgets the nodes that ended more than `after_ns` before the latest event, with their
     /// callbacks, edges and chains. A node has ended if its process ended or destroyed it. A node
-    /// stays while data in flight comes from it, or while a node with the same name lives. Also
-    /// forgets callbacks of living nodes whose endpoint or timer ended before then. Such a callback
-    /// stays while data in flight comes from it, or while a callback lives whose id differs only in
-    /// its ordinal. The figures of everything that lives stay the same.
+    /// stays while items that it published are not taken yet, or while a node with the same name
+    /// runs.
     ///
-    /// A node stays while items that it published are not taken yet, or while a node with the same
-    /// name runs. The figures of all nodes that have not ended stay the same.
+    /// Also forgets callbacks of running nodes if their endpoint or timer ended more than
+    /// `after_ns` before the latest event. Such a callback stays while its items are not taken yet.
+    /// It also stays while a callback exists whose id differs only in the ordinal.
+    ///
+    /// The figures of everything that stays do not change.
     ///
     /// Before this call, the caller must drain everything that the synthesis keeps for it. After
     /// the call and before the next event, the caller must drop everything that refers to the

@@ -81,8 +81,8 @@ impl Helpers {
         of.cpus.unite(&candidate.cpus);
     }
 
-    /// Forgets the process `pid`, which ended. Moves its figures to the process `to` that continues it, or
-    /// drops them if `to` is `None`.
+    /// Forgets the process `pid`, which ended. Moves its figures to the process `to` that continues
+    /// it, or drops them if `to` is `None`.
     pub(super) fn forget(&mut self, pid: u32, to: Option<u32>) {
         let names = self.0.range((pid, None)..);
         let names = names

@@ -94,24 +94,26 @@ impl Exchange {
 /// The clock of a host, compared with the clock of the first host.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Clock {
-    /// The time by which the host's clock is ahead of the first host's clock, in ns. Valid at `at_ns`.
+    /// The time by which the host's clock is ahead of the first host's clock, in ns. Valid at
+    /// `at_ns`.
     pub ahead_ns: i64,
     /// The largest possible error of `ahead_ns`, or `None` if messages went in one direction only.
     pub within_ns: Option<u64>,
-    /// The rate difference: the host's clock gains this many ns per ns on the first host's clock.
+    /// The difference of the clock rates: the number of ns that the host's clock gains on the first
+    /// host's clock in each ns.
     pub drift: f64,
-    /// The time on the host's own clock for which `ahead_ns` holds: the middle of the time in which the host
-    /// exchanged messages.
+    /// The time on the host's own clock for which `ahead_ns` holds: the middle of the time in which
+    /// the host exchanged messages.
     pub at_ns: u64,
-    /// The number of messages that this host took from the host `beside`, and the number of messages that the
-    /// host `beside` took from this host.
+    /// The number of messages that this host took from the host `beside`, and the number of
+    /// messages that the host `beside` took from this host.
     pub messages: (usize, usize),
     /// The index of the host with whose clock this clock was compared directly.
     pub beside: usize,
     /// The number that the host's first CPU has in the model.
     pub first_cpu: u16,
-    /// Counts items that this host published without a time stamp. onbeat cannot match takes on other hosts
-    /// with these items.
+    /// Counts items that this host published without a time stamp. onbeat cannot match takes on
+    /// other hosts with these items.
     pub unstamped: u64,
 }
 
@@ -136,8 +138,8 @@ impl Clock {
         u64::try_from(i128::from(time_ns) - ahead).unwrap_or(0)
     }
 
-    /// Converts an event of host number `host` to the first host's clock, and gives it ids that no other host
-    /// has. Returns `None` for an event that concerns the host's own clock only.
+    /// Converts an event of host number `host` to the first host's clock, and gives it ids that no
+    /// other host has. Returns `None` for an event that concerns the host's own clock only.
     pub fn common(&self, mut event: Event, host: usize) -> Option<Event> {
         if host == 0 {
             return Some(event);
@@ -207,12 +209,13 @@ impl Clock {
 
 /// Estimates each host's clock in comparison with the first host's clock.
 ///
-/// Each host is compared with a host whose clock is already known. The pair with the smallest possible error
-/// comes first.
+/// Each host is compared with a host whose clock is already known. The pair with the smallest
+/// possible error comes first.
 ///
 /// # Errors
 ///
-/// Returns [`HostsError`] if a host has no messages with the others, or if there are too many hosts or CPUs.
+/// Returns [`HostsError`] if a host has no messages with the others, or if there are too many hosts
+/// or CPUs.
 pub fn clocks(hosts: &[Exchange]) -> Result<Vec<Clock>, HostsError> {
     if hosts.len() > MOST_HOSTS {
         return Err(HostsError::TooMany(hosts.len()));
@@ -311,8 +314,9 @@ fn beside(hosts: &[Exchange], (i, known): (usize, &Clock), j: usize) -> Option<C
 }
 
 /// Returns the difference of the rates of two clocks, in ns per ns. This is the slope of a line
-/// through the clock offsets that were estimated in the parts of the recording. Returns `None` if
-/// there are too few estimates or the slope is not clear.
+/// through the clock offsets that were estimated in [`PARTS`] parts of the time from `first` to
+/// `last`. Returns `None` if there are fewer than four estimates, or if the slope is not more than
+/// four times its standard error.
 ///
 /// `there` and `back` have the messages of the two directions. Each pair has the time of a message,
 /// and the limit that it sets for the clock offset.

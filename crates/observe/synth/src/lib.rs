@@ -81,7 +81,8 @@ struct Context {
     helpers: Helpers,
 }
 
-/// The kind of a callback or synchroniser and the number of its node, as far as a synthesis knows them.
+/// The kind of a callback or synchroniser and the number of its node, as far as a synthesis knows
+/// them.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallbackFacts {
@@ -144,8 +145,8 @@ impl Synth {
         }
     }
 
-    /// Processes the next event. If its time is before the time of an earlier event, it gets the
-    /// latest time so far, and the model's coverage counts it.
+    /// Processes the next event. If its time is before the time of an earlier event, the event gets
+    /// the latest time so far, and the model's coverage counts the event.
     pub fn push(&mut self, event: &Event) {
         let recording = &mut self.recording;
         if event.time_ns < recording.now {
@@ -221,8 +222,8 @@ impl Synth {
         self.flow.observer.list();
     }
 
-    /// Starts to keep observations of executions, but no other observations. From now on, the caller must
-    /// call [`Synth::drain_observations`] after every few events.
+    /// Starts to keep observations of executions, but no other observations. From now on, the
+    /// caller must call [`Synth::drain_observations`] after every few events.
     pub fn observe_executions(&mut self) {
         self.flow.observer.list_executions();
     }
@@ -298,7 +299,8 @@ impl Synth {
     }
 
     /// Reports whether the synthesis keeps something that the caller must drain, for example
-    /// observations, executions of chains or outcomes. [`Synth::drain_left_out`] does not count.
+    /// observations, executions of chains or outcomes. The process ids that
+    /// [`Synth::drain_left_out`] returns do not count.
     #[inline]
     pub fn has_followed(&self) -> bool {
         let followed = &self.flow.lineage.paths.followed;
@@ -316,7 +318,8 @@ impl Synth {
         followed.get_or_insert_default().ends.drain(..)
     }
 
-    /// Takes back the memory of a list of steps that the caller does not need any more.
+    /// Takes back a list of steps that the caller does not need any more, and uses its memory
+    /// again.
     pub fn take_back(&mut self, mut steps: Vec<ChainStep>) {
         if let Some(followed) = &mut self.flow.lineage.paths.followed {
             steps.clear();
@@ -330,8 +333,8 @@ impl Synth {
         followed.get_or_insert_default().joined.drain(..)
     }
 
-    /// Returns the waits for CPUs that ended since the last call, and removes them. Returns none if the
-    /// recording does not name the threads that had the CPU.
+    /// Returns the waits for CPUs that ended since the last call, and removes them. Returns none if
+    /// the recording does not name the threads that had the CPU.
     pub fn drain_held(&mut self) -> std::vec::Drain<'_, Held> {
         self.cx.causes.held.get_or_insert_default().drain(..)
     }
@@ -381,7 +384,8 @@ impl Synth {
         }
     }
 
-    /// Returns the number of the name that stands for data which a callback keeps in memory.
+    /// Returns the number of the name that edges through a node's memory have instead of a topic
+    /// name.
     pub fn memory_name(&self) -> u32 {
         self.flow.memory().index() as u32
     }

@@ -3,8 +3,8 @@
 
 use std::fmt;
 
-/// A link that the user states: callback `from` stores data, and callback `to` publishes it. The next
-/// execution of `to` after the end of an execution of `from` continues the chain.
+/// A link that the user states: callback `from` stores data, and callback `to` publishes it. The
+/// next execution of `to` after the end of an execution of `from` continues the chain.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Link {

@@ -30,7 +30,7 @@ pub enum ModeRule {
     },
 }
 
-/// Reports that a text is not a mode rule.
+/// The error for a text that is not a mode rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("mode '{text}': {why}. Write NAME, NAME@FROM..TO (urban@0s..30s), NAME@TOPIC (urban,highway@/mode) or NAME@NODE=STATE (driving@/planner=active).")]
 pub struct ModeRuleError {

@@ -7,8 +7,8 @@ use rustc_hash::FxHashMap;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Modes {
-    /// The names of the modes, by mode number. The first is the mode of the whole run, which is active where
-    /// no rule applies.
+    /// The names of the modes, by mode number. The first is the mode of the whole run, which is
+    /// active where no rule applies.
     pub(super) names: Vec<String>,
     rules: Vec<ModeRule>,
     messages: Vec<usize>,

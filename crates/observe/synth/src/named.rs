@@ -5,8 +5,8 @@ use onbeat_document::schema::ComponentKind;
 use onbeat_trace::UNTOLD;
 use rustc_hash::FxHashMap;
 
-/// The number of thread names above which names of bystanders are dropped. The recorder reports them again
-/// when needed.
+/// The number of thread names above which names of bystanders are dropped. The recorder reports
+/// them again when needed.
 const NAMES_MAX: usize = 1 << 16;
 
 /// The maximum number of different causes in one run. Further causes count as *others*.
@@ -72,8 +72,8 @@ impl Named {
     }
 }
 
-/// The components of threads, numbered in the order of their first use, for callers that keep the names of
-/// threads themselves.
+/// The components of threads, numbered in the order of their first use, for callers that keep the
+/// names of threads themselves.
 #[derive(Debug, Clone, Default)]
 pub struct Components {
     names: ThreadNames,
@@ -94,7 +94,7 @@ impl Components {
         self.number_of(who)
     }
 
-    /// Returns the number of the component that a thread belonged to when threads had these names.
+    /// Returns the number of the component to which the thread `tid` belongs according to `names`.
     pub fn number_in(&mut self, names: &ThreadNames, tid: u32) -> u32 {
         self.number_of(names.who(tid))
     }

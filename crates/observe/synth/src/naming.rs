@@ -53,7 +53,8 @@ impl PartialEq for NameRule {
     }
 }
 
-/// Rules for node names that ROS 2's own programs and libraries generate. They apply to every model.
+/// Rules for node names that ROS 2's own programs and libraries generate. They apply to every
+/// model.
 const BUILT_IN: &[&str] = &[
     // tf2_ros appends the address of the listener.
     "(transform_listener_impl)_[0-9a-f]+$=$1",
@@ -85,8 +86,8 @@ impl NameRules {
         NameRules(built_in.chain(users.iter().cloned()).collect())
     }
 
-    /// Returns the name that the model gives a node of the process `pid`. Skips a rule that would leave an
-    /// empty name.
+    /// Returns the name that the model gives a node of the process `pid`. Skips a rule that would
+    /// leave an empty name.
     pub(crate) fn apply<'n>(&self, full_name: &'n str, pid: u32) -> Cow<'n, str> {
         let mut name = Cow::Borrowed(full_name);
         let is_name = |text: &str| !text.ends_with('/') && !text.is_empty();

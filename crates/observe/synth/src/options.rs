@@ -40,7 +40,7 @@ pub struct SynthOptions {
     /// set, their publications count as published outside of callbacks.
     pub own_threads: bool,
     /// The beginning of the recording was deleted, except for events that describe the system. The
-    /// recording's duration then counts from the first other event.
+    /// recording's duration then counts from the first event that does not describe the system.
     pub shortened: bool,
     /// The callback ids from an earlier pass over the same events, as
     /// [`Synth::callback_ids`](super::Synth::callback_ids) returned them at its end.

@@ -17,8 +17,8 @@ use crate::marks::Marks;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Origin {
     pub(crate) root: VertexId,
-    /// The callbacks through which the data went and each of which closes a loop. Bit `i` stands
-    /// for entry `i` of [`Origins::loops`].
+    /// The loops of the callback graph through which the data went. Bit `i` stands for the loop
+    /// that the callback in entry `i` of [`Origins::loops`] closes.
     passed: u64,
     pub(crate) oldest: u64,
     pub(crate) newest: u64,
@@ -58,7 +58,8 @@ struct Set {
     /// The data passed a junction too early. The junction had too few outputs at that time to show
     /// reliably which inputs it joins.
     early: bool,
-    /// The origins, sorted by their source and then by the loops that their data passed.
+    /// The origins, sorted by the index of their source, then by [`Origin::passed`] (the loops
+    /// through which their data went).
     origins: Vec<Origin>,
 }
 
@@ -117,8 +118,8 @@ impl Origins {
         }
     }
 
-    /// Returns a set with the same origins that the caller may change, because only the caller
-    /// refers to it. Takes over the caller's reference to `id`.
+    /// Returns a set with the same origins as `id`. The caller may change this set, because nothing
+    /// else refers to it. Takes over the caller's reference to `id`.
     fn own(&mut self, id: OriginsId) -> OriginsId {
         if self.sets[id.index()].refs == 1 {
             return id;
@@ -183,9 +184,9 @@ impl Origins {
         to
     }
 
-    /// An item enters a callback. Adds the item's origins `from` to the callback's own origins
-    /// `to`. Takes over the caller's reference to `to`. `reread` is set if the callback had already
-    /// read the item.
+    /// Adds the origins `from` of an item to the callback's own origins `to`, because the item
+    /// enters the callback. Takes over the caller's reference to `to`. `reread` is set if the
+    /// callback had already read the item.
     pub(crate) fn enter(
         &mut self,
         to: Option<OriginsId>,

@@ -44,19 +44,19 @@ pub enum Loss {
         /// The publication time of the item that took the place of this item, CLOCK_MONOTONIC.
         replaced_ns: u64,
     },
-    /// The middleware does not connect publisher and subscription, because this QoS setting does not
-    /// match.
+    /// The middleware does not connect publisher and subscription, because this QoS setting does
+    /// not match.
     Refused(Setting),
     /// The item is older than the first item that the subscription took from this publisher. The
     /// middleware had perhaps not connected the two yet.
     BeforeFirstTake,
     /// The subscription never took an item of this publisher.
     NeverTaken,
-    /// The subscription took a later item of the same publisher, although the subscription's
-    /// history was not full.
+    /// The subscription took a later item of the same publisher, and the recording does not show
+    /// that the subscription's history was full.
     Skipped {
-        /// Publisher and subscription both ask for reliable delivery. `None` if the recording does not
-        /// show it.
+        /// Publisher and subscription both ask for reliable delivery. `None` if the recording does
+        /// not show it.
         reliable: Option<bool>,
         /// The recording shows how many items the subscription's history can store.
         depth_known: bool,
@@ -68,8 +68,8 @@ pub enum Loss {
     PublisherEnded,
     RecordingEnded,
     PassedOver {
-        /// The callback whose subscription had the fewest inputs since the previous output, by its
-        /// number. `None` if all subscriptions of the synchroniser had equally many inputs.
+        /// The number of the callback whose subscription had the fewest inputs since the previous
+        /// output. `None` if all subscriptions of the synchroniser had equally many inputs.
         lacks: Option<u32>,
     },
 }
@@ -125,8 +125,9 @@ pub fn refused(offered: &Qos, requested: &Qos) -> Option<Setting> {
 /// The outcome of a request to the service `name`, which is a number for
 /// [`Synth::name`](super::Synth::name).
 ///
-/// The client sent the request at `sent_ns` and took the response at `received_ns`. The service sent
-/// the response at `responded_ns`. Times are CLOCK_MONOTONIC, or `None` if the recording lacks them.
+/// The client sent the request at `sent_ns` and took the response at `received_ns`. The service
+/// sent the response at `responded_ns`. Times are CLOCK_MONOTONIC, or `None` if the recording lacks
+/// them.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestOutcome {

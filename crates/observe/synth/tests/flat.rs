@@ -124,8 +124,8 @@ fn pid(layer: usize, chain: usize) -> usize {
     1000 + CHAINS * layer + chain
 }
 
-/// Returns an event as it happens some rounds later. Ends of callbacks are up to 49 us later still,
-/// so that times differ.
+/// Returns a copy of an event that is `rounds` rounds later. Ends of callbacks get up to 49 us
+/// more, so that the callbacks' execution times differ.
 fn later(event: &Event, rounds: u64) -> Event {
     let by = rounds * PERIOD_NS;
     let mut event = event.clone();

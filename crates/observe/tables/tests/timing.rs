@@ -158,10 +158,12 @@ fn compare(trace: &Path) -> (Model, tempfile::TempDir) {
     (model, held)
 }
 
-/// A message of a topic: its chain, the kind of topic, and its numbers of execution and stretch.
+/// The key of a message: its chain, the kind of its topic, the number of its execution, and the
+/// number of its stretch.
 type Key = (String, String, i64, i64);
 
-/// Checks that the topics of an MCAP file have the rows of the tables, at the rows' times and in their order.
+/// Checks that the topics of an MCAP file have the rows of the tables, at the rows' times and in
+/// their order.
 fn compare_topics(trace: &Path, tables: &Path, chains: &[Row]) {
     let mut expected: BTreeMap<Key, (i64, Row)> = BTreeMap::new();
     let mut at: BTreeMap<i64, i64> = BTreeMap::new();

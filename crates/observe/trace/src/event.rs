@@ -53,8 +53,8 @@ pub enum ExecuteKind {
     Client,
 }
 
-/// The kind of an event. The comment of a variant names the tracepoint or function from which the event
-/// comes. Fields have the names of the tracepoint's arguments.
+/// The kind of an event. The comment of a variant names the tracepoint or function from which the
+/// event comes. Fields have the names of the tracepoint's arguments.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EventKind {
@@ -82,8 +82,8 @@ pub enum EventKind {
         topic: Name,
         depth: u64,
     },
-    /// A publisher or subscription requests this QoS: its `rmw_qos_profile_t`, with the numbers of rmw's
-    /// enumerations. An unlimited duration is 0 or i64::MAX.
+    /// A publisher or subscription requests this QoS: its `rmw_qos_profile_t`, with the numbers of
+    /// rmw's enumerations. An unlimited duration is 0 or i64::MAX.
     EndpointQos {
         endpoint: EndpointKind,
         rcl: u64,
@@ -116,27 +116,28 @@ pub enum EventKind {
     SubscriptionGid { rmw: u64, gid: [u8; 16] },
     /// A client gets its global identifier in the middleware (`rmw_client_init`).
     ClientGid { rmw: u64, gid: [u8; 16] },
-    /// A clock is created (`rcl_clock_init`). Only recordings without [`EventKind::ClockKind`] have this
-    /// event.
+    /// A clock is created (`rcl_clock_init`). Only recordings without [`EventKind::ClockKind`] have
+    /// this event.
     ClockInit { clock: u64 },
     /// A timer is created (`rcl_timer_init`).
     TimerInit { timer: u64, period_ns: i64 },
-    /// A timer gets the clock that drives it (`rcl_timer_init2`). In rclpy, the clock also shows which node
-    /// owns the timer. The probe runs at function entry, so this event comes *before* the timer's own
-    /// `TimerInit` on the same thread.
+    /// A timer gets the clock that drives it (`rcl_timer_init2`). In rclpy, the clock also shows
+    /// which node owns the timer. The probe runs at function entry, so this event comes *before*
+    /// the timer's own `TimerInit` on the same thread.
     TimerClock { timer: u64, clock: u64 },
     /// A timer is linked to its node (`rclcpp_timer_link_node`).
     TimerNode { timer: u64, node: u64 },
     /// A timer gets its callback (`rclcpp_timer_callback_added`).
     TimerCallback { timer: u64, callback: u64 },
-    /// An rcl subscription gets its rclcpp object (`rclcpp_subscription_init`). The event repeats for the
-    /// intra-process subscription of the same rcl handle.
+    /// An rcl subscription gets its rclcpp object (`rclcpp_subscription_init`). The event repeats
+    /// for the intra-process subscription of the same rcl handle.
     SubscriptionObject { subscription: u64, object: u64 },
     /// An rclcpp subscription gets its callback (`rclcpp_subscription_callback_added`).
     SubscriptionCallback { object: u64, callback: u64 },
     /// A service gets its callback (`rclcpp_service_callback_added`).
     ServiceCallback { service: u64, callback: u64 },
-    /// A callback's function has this symbol, according to `rclcpp_callback_register` or another source.
+    /// A callback's function has this symbol, according to `rclcpp_callback_register` or another
+    /// source.
     CallbackSymbol { callback: u64, symbol: Name },
     /// An intra-process buffer is linked to its rclcpp intra-process subscription
     /// (`rclcpp_ipb_to_subscription`).
@@ -149,19 +150,19 @@ pub enum EventKind {
     LifecycleInit { node: u64, machine: u64 },
     /// A lifecycle node changes its state (`rcl_lifecycle_transition`).
     LifecycleTransition { machine: u64, from: Name, to: Name },
-    /// Late attach: the recorder found an endpoint from before the recording. The name comes from the
-    /// endpoint's public rmw struct. `rcl` is 0 if only the rmw handle is known.
+    /// Late attach: the recorder found an endpoint from before the recording. The name comes from
+    /// the endpoint's public rmw struct. `rcl` is 0 if only the rmw handle is known.
     EndpointFound {
         endpoint: EndpointKind,
         rcl: u64,
         rmw: u64,
         name: Name,
     },
-    /// Late attach: the recorder found the name of a node in the process's memory, in parameter services or
-    /// in the command line. `node` is 0 if the handle is unknown.
+    /// Late attach: the recorder found the name of a node in the process's memory, in parameter
+    /// services or in the command line. `node` is 0 if the handle is unknown.
     NodeFound { node: u64, name: Name },
-    /// Late attach: the recorder found that the endpoint with handle `rcl` belongs to the node with handle
-    /// `node`.
+    /// Late attach: the recorder found that the endpoint with handle `rcl` belongs to the node with
+    /// handle `node`.
     EndpointNode {
         endpoint: EndpointKind,
         rcl: u64,
@@ -205,7 +206,8 @@ pub enum EventKind {
     CallbackEnd { callback: u64 },
     /// The executor calls a timer (entry of `rcl_timer_call` or `rcl_timer_call_with_info`).
     TimerCall { timer: u64 },
-    /// A message is taken from a subscription (`rmw_take`). If `taken` is false, there was no message.
+    /// A message is taken from a subscription (`rmw_take`). If `taken` is false, there was no
+    /// message.
     Take {
         rmw: u64,
         message: u64,
@@ -226,8 +228,8 @@ pub enum EventKind {
     RingBufferClear { buffer: u64 },
     /// The client library publishes a message (`rcl_publish`).
     RclPublish { publisher: u64, message: u64 },
-    /// The middleware publishes a message (`rmw_publish`). If `source_ns` is missing (Humble), the source time
-    /// stamp of the matching take lies between this event and the thread's next event.
+    /// The middleware publishes a message (`rmw_publish`). If `source_ns` is missing (Humble), the
+    /// source time stamp of the matching take lies between this event and the thread's next event.
     Publish {
         rmw: u64,
         message: u64,
@@ -259,8 +261,8 @@ pub enum EventKind {
     },
     /// A message synchroniser (`message_filters`) gets an input on this thread.
     SyncInput { filter: u64 },
-    /// A synchroniser with the approximate-time policy gets an input on this thread. It publishes
-    /// when the next input comes.
+    /// A synchroniser with the approximate-time policy gets an input on this thread. With this
+    /// policy, it publishes only when the next input comes.
     SyncApproximate { filter: u64 },
     /// The item `number` is sent at an end of a link (`onbeat_link_send`).
     LinkSend { end: u64, number: u64 },
@@ -277,12 +279,13 @@ pub enum EventKind {
     ExecuteStart { execute: ExecuteKind },
     /// A function `rclcpp::Executor::execute_*` returns.
     ExecuteEnd { execute: ExecuteKind },
-    /// A wait set is initialised (entry of `rcl_wait_set_init`). rclpy builds one per round of its executor.
+    /// A wait set is initialised (entry of `rcl_wait_set_init`). rclpy builds one per round of its
+    /// executor.
     WaitSetInit,
     /// The executor begins to wait (entry of `rcl_wait`).
     Wait,
     /// A guard condition is triggered (entry of `rcl_trigger_guard_condition`). rclpy's executor
-    /// triggers its guard once between take and callback, and once after the callback.
+    /// triggers its guard condition once between take and callback, and once after the callback.
     GuardTrigger { guard: u64 },
 
     // ---- Kernel
@@ -294,14 +297,15 @@ pub enum EventKind {
         priority: u8,
         policy: u8,
     },
-    /// This thread leaves the CPU (`sched_switch`). `state` 0 means that the thread was preempted and is
-    /// still ready to run.
+    /// This thread leaves the CPU (`sched_switch`). `state` 0 means that the thread was preempted
+    /// and is still ready to run.
     SwitchOut { next_tid: u32, state: u16 },
-    /// This thread is made ready to run (`sched_waking`). `waker_tid` is the thread that wakes it if both
-    /// belong to the same process, else 0.
+    /// This thread is made ready to run (`sched_waking`). `waker_tid` is the thread that wakes it
+    /// if both belong to the same process, else 0.
     Wake { waker_tid: u32 },
-    /// This thread gets the CPU after it slept and was then ready to run for `ready_ns` (`sched_switch`). The
-    /// event replaces `Wake` if the kernel accounts for this time (Linux 5.14 with CONFIG_SCHED_INFO).
+    /// This thread gets the CPU after it slept and was then ready to run for `ready_ns`
+    /// (`sched_switch`). The event replaces `Wake` if the kernel accounts for this time (Linux 5.14
+    /// with CONFIG_SCHED_INFO).
     Woken { ready_ns: u64 },
     /// A thread is created (`sched_process_fork`). The event's pid and tid are the child's.
     Fork {
@@ -313,8 +317,8 @@ pub enum EventKind {
     Exec { comm: Name },
     /// A thread ends (`sched_process_exit`).
     Exit,
-    /// The hypervisor of a virtual machine used this thread's CPU for `stolen_ns`. The time counts from when
-    /// the thread got the CPU, or from its previous event of this kind.
+    /// The hypervisor of a virtual machine used this thread's CPU for `stolen_ns`. The time counts
+    /// from when the thread got the CPU, or from its previous event of this kind.
     Stolen { stolen_ns: u64 },
     /// This thread has used the CPU for `used_ns`, as the kernel accounts CPU time. The kernel
     /// leaves out the time in which the host of a virtual machine had the CPU.
@@ -362,18 +366,20 @@ pub enum EventKind {
         rmw: Name,
         late: bool,
     },
-    /// A thread has these properties. `cpus` is the affinity mask of the first 64 CPUs, or 0 if it is unknown.
-    /// If `priority` is [`UNSCHEDULED`], the trace has no scheduler events of the thread so far, and does
-    /// not show its policy and its priority. Its executions then have no execution time.
+    /// A thread has these properties. `cpus` is the affinity mask of the first 64 CPUs, or 0 if it
+    /// is unknown. If `priority` is [`UNSCHEDULED`], the trace has no scheduler events of the
+    /// thread so far, and does not show its policy and its priority. Its executions then have no
+    /// execution time.
     Thread {
         comm: Name,
         policy: u8,
         priority: u8,
         cpus: u64,
     },
-    /// The recorder read the offset CLOCK_REALTIME minus CLOCK_MONOTONIC. The event's pid and tid are 0.
+    /// The recorder read the offset CLOCK_REALTIME minus CLOCK_MONOTONIC. The event's pid and tid
+    /// are 0.
     ClockOffset { realtime_minus_monotonic_ns: i64 },
-    /// The ring buffer was full: `count` more events of kind `probe` were lost on the event's CPU since the
-    /// previous event of this kind.
+    /// The ring buffer was full: `count` more events of kind `probe` were lost on the event's CPU
+    /// since the previous event of this kind.
     Lost { probe: Name, count: u64 },
 }

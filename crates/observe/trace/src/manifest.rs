@@ -50,8 +50,8 @@ pub struct Manifest {
     /// The number of events and bytes in the trace's files, set by the writer.
     #[serde(flatten)]
     pub written: Written,
-    /// The parts of the system that the recording covers, and the parts that it does not cover, in full
-    /// sentences.
+    /// The parts of the system that the recording covers, and the parts that it does not cover, in
+    /// full sentences.
     pub coverage: Vec<String>,
 }
 
@@ -67,7 +67,8 @@ pub struct Span {
     pub duration_ns: u64,
 }
 
-/// The processes, threads and probes of a recording. In the file, these fields are fields of the manifest.
+/// The processes, threads and probes of a recording. In the file, these fields are fields of the
+/// manifest.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -80,8 +81,8 @@ pub struct Observed {
     pub means: Means,
 }
 
-/// The mechanisms that recorded calls and context switches. In the file, these fields are fields of the
-/// manifest. If they are missing, as from older recorders, they are [`Means::BPF`].
+/// The mechanisms that recorded calls and context switches. In the file, these fields are fields of
+/// the manifest. Manifests of older recorders lack the fields; [`Means::BPF`] is then assumed.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -121,7 +122,8 @@ pub enum Scheduling {
     Bpf,
     /// The kernel's records of context switches (`perf_event_open`) were used.
     Perf,
-    /// The threads' CPU clocks were read at the starts and ends of callbacks, without context switches.
+    /// The threads' CPU clocks were read at the starts and ends of callbacks, without context
+    /// switches.
     Clocks,
     /// LTTng recorded the kernel's context switches. The trace was imported.
     Lttng,
@@ -129,8 +131,8 @@ pub enum Scheduling {
     None,
 }
 
-/// The number of events and bytes in a recording's files. In the file, these fields are fields of the
-/// manifest.
+/// The number of events and bytes in a recording's files. In the file, these fields are fields of
+/// the manifest.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -141,14 +143,15 @@ pub struct Written {
     pub out_of_order: u64,
 }
 
-/// The machine of a recording, and the recorder. In the file, these fields are fields of the manifest.
+/// The machine of a recording, and the recorder. In the file, these fields are fields of the
+/// manifest.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Machine {
     pub hostname: String,
-    /// The id of the machine's boot, or empty if unknown. Recordings with the same id share one machine and
-    /// one monotonic clock.
+    /// The id of the machine's boot, or empty if unknown. Recordings with the same id share one
+    /// machine and one monotonic clock.
     pub boot_id: String,
     pub kernel: String,
     pub recorder_version: String,
@@ -196,7 +199,7 @@ pub struct ProbeInfo {
     /// The library or program that contains the probed function.
     pub library: String,
     pub symbol: String,
-    /// The distance in bytes from the function's beginning.
+    /// The distance in bytes of the probe from the function's beginning.
     pub offset: u64,
     /// The mechanism of the probe: `emulated`, `stepped`, `nop`, `uretprobe`, `tracepoint` or
     /// `preload`. It determines the cost of a hit.
@@ -209,8 +212,9 @@ pub struct ProbeInfo {
     pub consequence: Option<String>,
 }
 
-/// Returns the program's name from a command line, or the script's name if Python runs a script. The rest of
-/// a command line may contain keys, addresses and names, and must not be shown to others.
+/// Returns the program's name from a command line, or the script's name if Python runs a script.
+/// The rest of a command line may contain keys, addresses and names, and must not be shown to
+/// others.
 pub fn program(command: &str) -> &str {
     fn base(word: &str) -> &str {
         word.rsplit('/').next().unwrap_or(word)

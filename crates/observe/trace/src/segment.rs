@@ -22,7 +22,8 @@ pub(crate) enum Content {
 pub(crate) struct FileHeader {
     pub version: u16,
     pub content: Content,
-    /// The number of the segment. In init.obt, the number of the first segment that was not deleted.
+    /// The number of the segment. In init.obt, the number of the first segment that was not
+    /// deleted.
     pub number: u32,
     pub id: [u8; 16],
     pub created_realtime_ns: u64,

@@ -4,8 +4,8 @@
 //! table. A new kind of event is therefore one new line here.
 use crate::event::{EndpointKind, EventKind, ExecuteKind, Name};
 
-/// A receiver of an event's fields. Its methods are called in the order in which the table lists
-/// the fields.
+/// A receiver of an event's fields. Its methods are called in the order in which the table of event
+/// kinds lists the fields.
 #[allow(missing_docs)] // the names say what they are
 pub trait FieldSink {
     /// Receives the address of an object in the traced process, such as a node.
@@ -32,8 +32,9 @@ pub trait FieldSink {
     fn choice(&mut self, field: &'static str, words: &'static [&'static str], value: u8);
 }
 
-/// A source of an event's fields. A reader requests the fields in the order of the table. Each
-/// method returns a field of the kind that the [`FieldSink`] method with the same name receives.
+/// A source of an event's fields. A reader requests the fields in the order in which the table of
+/// event kinds lists them. Each method returns a field of the kind that the [`FieldSink`] method
+/// with the same name receives.
 #[allow(missing_docs)]
 pub trait FieldSource {
     type Error;
@@ -59,8 +60,8 @@ pub trait FieldSource {
     ) -> Result<u8, Self::Error>;
 }
 
-/// The type of a field, which decides how files and text represent it. Most variants have the name of
-/// the [`FieldSink`] method that receives such a field.
+/// The type of a field, which decides how files and text represent it. Most variants have the name
+/// of the [`FieldSink`] method that receives such a field.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldType {
@@ -222,7 +223,8 @@ macro_rules! kinds {
             match kind { $(EventKind::$variant { .. } => kinds!(@state $class)),* }
         }
 
-        /// Passes the fields of an event to `sink`, in the table's order.
+        /// Passes the fields of an event to `sink`, in the order in which the table of event kinds
+        /// lists them.
         #[inline]
         pub fn put<S: FieldSink>(kind: &EventKind, sink: &mut S) {
             match kind {
@@ -232,8 +234,8 @@ macro_rules! kinds {
             }
         }
 
-        /// Builds the event of kind `code` from the fields that `source` returns. Returns `None` if the code
-        /// is unknown.
+        /// Builds the event of kind `code` from the fields that `source` returns. Returns `None` if
+        /// the code is unknown.
         #[inline]
         pub fn get<S: FieldSource>(
             code: u8,
@@ -352,7 +354,8 @@ pub fn info(code: u8) -> Option<&'static KindInfo> {
     KINDS.iter().find(|k| k.code == code)
 }
 
-/// Returns the description of the kind with this name in the text form, or `None` for an unknown name.
+/// Returns the description of the kind with this name in the text form, or `None` for an unknown
+/// name.
 pub fn by_name(name: &str) -> Option<&'static KindInfo> {
     KINDS.iter().find(|k| k.name == name)
 }

@@ -188,7 +188,8 @@ fn next_word<'a>(rest: &mut &'a str) -> Result<Option<(&'a str, Cow<'a, str>)>, 
     Err(wrong())
 }
 
-/// Parses an integer (hexadecimal with `0x`), or a time with a unit, which is converted to nanoseconds.
+/// Parses an integer (hexadecimal with `0x`), or a time with a unit, which is converted to
+/// nanoseconds.
 fn number_ns(text: &str) -> Option<i128> {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),

@@ -184,8 +184,8 @@ fn fill_and_check(dir: &Path, make_room: impl FnOnce()) {
     );
 }
 
-/// Writes a trace until a limit of the file size stops the writer. Runs in a child process, because the limit
-/// applies to a whole process.
+/// Writes a trace until a limit of the file size stops the writer. Runs in a child process, because
+/// the limit applies to a whole process.
 fn fill(dir: &Path, limit: &str) {
     let limit_to = |bytes: u64| {
         let limit = libc::rlimit {

@@ -272,7 +272,8 @@ fn ln_choose(n: u64, k: u64) -> f64 {
     ln_factorial(n) - ln_factorial(k) - ln_factorial(n - k)
 }
 
-/// Returns ln(n!), computed as a sum up to 32 and by Stirling's series above.
+/// Returns ln(n!). Computes it as a sum for `n` up to 32, and by Stirling's series for a larger
+/// `n`.
 fn ln_factorial(n: u64) -> f64 {
     if n <= 32 {
         return (2..=n).map(|i| (i as f64).ln()).sum();

@@ -298,8 +298,8 @@ impl<F: Facts> Known<'_, F> {
     }
 
     /// Adds the pieces of the time that a synchroniser waits for its other inputs. The last input
-    /// comes at `until`. If `upstream` is set, also cuts the time from the start of the last
-    /// input's chain to this moment.
+    /// comes at `until`. If `upstream` is set, adds pieces for the time from the start of the last
+    /// input's chain to `until` as well.
     fn inputs(&self, pieces: &mut Pieces, step: &ChainStep, until: u64, upstream: bool) {
         let by = step.last_input.map_or(By::Nobody, By::Callback);
         let waits = |meanwhile| piece(step.callback, Kind::Inputs, by, meanwhile);

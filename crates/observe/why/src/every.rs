@@ -64,7 +64,8 @@ impl<T> Default for Every<T> {
 }
 
 impl<T> Every<T> {
-    /// Cuts executions of a running system. Its memory is filled within minutes and then stays flat.
+    /// Returns an object that cuts the executions of a running system. Its memory grows for some
+    /// minutes and then stays flat.
     pub fn of_running() -> Every<T> {
         Every {
             follow: Follow::with_room(LONGEST_NS, Room::OF_RUNNING),
@@ -76,9 +77,9 @@ impl<T> Every<T> {
         self.follow.push(event);
     }
 
-    /// Takes the waits and joins out of the synthesis. The caller must have called
-    /// [`Synth::detail`] for this synthesis. It must call this function before [`Every::ended`],
-    /// which gets the executions that were reported at the same time.
+    /// Takes the waits and joins out of the synthesis, for which the caller must have called
+    /// [`Synth::detail`]. The caller must call this function before it passes executions that were
+    /// reported at the same time to [`Every::ended`].
     pub fn take(&mut self, synth: &mut Synth) {
         self.take_seeing(synth, |_| {});
     }
@@ -109,8 +110,7 @@ impl<T> Every<T> {
     }
 
     /// Forgets the callbacks for which `is_gone` returns true, because the synthesis uses their
-    /// numbers for other callbacks
-    /// from now on.
+    /// numbers for other callbacks from now on.
     pub fn forget(&mut self, is_gone: impl Fn(u32) -> bool) {
         self.follow.forget_callbacks(is_gone);
     }
@@ -121,7 +121,8 @@ impl<T> Every<T> {
         self.follow.ran(ran.tid, times);
     }
 
-    /// Adds an execution of a chain. The caller gets `what` back together with the stretches of this execution.
+    /// Adds an execution of a chain. The caller gets `what` back together with the stretches of
+    /// this execution.
     pub fn ended(&mut self, end: ChainEnd, what: T) {
         self.follow.ended(Ended {
             steps: end.steps,

@@ -39,8 +39,8 @@ pub enum Target {
 }
 
 impl Target {
-    /// Returns the target for a chain. The chain's model must have been made with the same options.
-    /// `cut_to` contains the topics at which these options let chains end.
+    /// Returns the target for a chain. The explanation must use the options with which the chain's
+    /// model was made. `cut_to` contains the topics at which these options let chains end.
     pub fn chain(chain: &Chain, cut_to: &[&str]) -> Target {
         let output = chain.topics.get(chain.callbacks.len().max(1) - 1);
         Target::Chain {

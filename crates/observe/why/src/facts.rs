@@ -5,13 +5,15 @@ use onbeat_document::schema::CallbackType;
 use onbeat_synth::named::{Components, Named, ThreadNames};
 use onbeat_synth::{CallbackFacts, Synth};
 
-/// The facts about callbacks and threads on which stretches depend. Numbers are those of the synthesis.
+/// The facts about callbacks and threads on which stretches depend. Numbers are those of the
+/// synthesis.
 pub(crate) trait Facts {
     fn kind_of(&self, callback: u32) -> CallbackType;
     /// Reports whether a topic's name stands for data that a callback keeps in memory.
     fn is_memory(&self, name: u32) -> bool;
     fn are_of_same_node(&self, a: u32, b: u32) -> bool;
-    /// Returns the number of a thread's component. If `names` is `None`, uses the names that the facts have.
+    /// Returns the number of a thread's component. If `names` is `None`, uses the names that the
+    /// facts have.
     fn component(&mut self, names: Option<&ThreadNames>, tid: u32) -> u32;
 }
 
@@ -60,8 +62,9 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Returns the facts about new callbacks. After as many events as there are callbacks, returns the facts
-    /// about all callbacks, because they can change. `events` is the number of events since the last call.
+    /// Returns the facts about new callbacks. After as many events as there are callbacks, returns
+    /// the facts about all callbacks, because they can change. `events` is the number of events
+    /// since the last call.
     pub fn news(&mut self, synth: &Synth, events: usize) -> News {
         self.events += events;
         let count = synth.callback_count();

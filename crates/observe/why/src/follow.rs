@@ -38,7 +38,8 @@ pub(crate) struct Follow<T> {
 }
 
 impl<T> Follow<T> {
-    /// Creates a history of a recording that suffices for executions with latencies up to `longest_ns`.
+    /// Creates a history of a recording that suffices for executions with latencies up to
+    /// `longest_ns`.
     pub(crate) fn new(longest_ns: u64) -> Follow<T> {
         Follow::with_room(longest_ns, Room::OF_RECORDING)
     }
@@ -77,8 +78,8 @@ impl<T> Follow<T> {
         self.history.push(event, self.now.unwrap_or(0));
     }
 
-    /// Adds an event at its own time, which may be earlier than the current time. The event must affect only
-    /// its thread.
+    /// Adds an event at its own time, which may be earlier than the current time. The event must
+    /// affect only its thread.
     pub(crate) fn past(&mut self, event: &Event) {
         self.history.push(event, event.time_ns);
     }
@@ -108,7 +109,8 @@ impl<T> Follow<T> {
         self.history.forget_callbacks(is_gone);
     }
 
-    /// Adds an execution that has ended. `cut_next` cuts it into pieces as soon as later events cannot change it.
+    /// Adds an execution that has ended. `cut_next` cuts it into pieces as soon as later events
+    /// cannot change it.
     pub(crate) fn ended(&mut self, ended: Ended<T>) {
         self.waiting.push_back(ended);
     }
@@ -121,8 +123,9 @@ impl<T> Follow<T> {
         next.is_some_and(|ended| ended.end.saturating_add(DEFERRAL_NS) < now)
     }
 
-    /// Returns the next execution that later events cannot change, with its pieces. A piece names a thread by the
-    /// number of its component. After the last event, set `all` to get the remaining executions too.
+    /// Returns the next execution that later events cannot change, with its pieces. A piece names a
+    /// thread by the number of its component. After the last event, set `all` to get the remaining
+    /// executions too.
     pub(crate) fn cut_next(
         &mut self,
         facts: &mut impl Facts,

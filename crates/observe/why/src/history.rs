@@ -10,27 +10,27 @@ use onbeat_trace::{Event, EventKind, UNSCHEDULED, UNTOLD};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 
-/// The numbers of entries of all threads together that a history stores. An entry has at most 40
-/// bytes.
+/// The limits for the number of entries in a history. They apply to the sum over all threads. An
+/// entry has at most 40 bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Room {
-    /// Up to this number, no entry is dropped because of its age.
+    /// The number of entries up to which no entry is dropped because of its age.
     few: usize,
     /// The maximum number of entries.
     max: usize,
 }
 
 impl Room {
-    /// The room for a recording. It stores many old entries, because synthesis reports the end of
-    /// some executions much later. An example is a service whose coroutine waits for another
+    /// The limits for a recording. They allow many old entries, because synthesis reports the end
+    /// of some executions much later. An example is a service whose coroutine waits for another
     /// response.
     pub(crate) const OF_RECORDING: Room = Room {
         few: 125_000,
         max: 1_000_000,
     };
 
-    /// The room for a running system. An idle system fills it within minutes. A busy system needs
-    /// 10 MB for it.
+    /// The limits for a running system. An idle system reaches them within minutes. A busy system
+    /// needs 10 MB for its entries.
     pub(crate) const OF_RUNNING: Room = Room {
         few: 10_000,
         max: 250_000,

@@ -13,7 +13,8 @@ pub enum Kind {
     Preempted,
     /// The thread had been woken up and could run, but another thread had the CPU.
     Queued,
-    /// The callback's thread slept, for example for a mutex, a response, a device or a time.
+    /// The callback's thread slept, for example until a mutex was free, a response came, a device
+    /// was ready or a time was reached.
     Sleeps,
     /// The executor's thread ran another callback, or slept although the callback was due.
     Executor,

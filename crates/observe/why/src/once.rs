@@ -53,8 +53,8 @@ mod record {
     /// the end of the execution, and the number of the callback.
     pub(super) const RAN: u8 = 12;
     /// A chain was executed. Fields: twice the number of the path, plus 1 if the chain is cut; the
-    /// number of bytes in the following fields; the time since the end; the fields of the steps, as
-    /// `put_times` writes them.
+    /// number of bytes in the following fields; the time since the end of the execution; the fields
+    /// of the steps, as `put_times` writes them.
     pub(super) const CHAIN: u8 = 13;
     /// A synchroniser joined its inputs. Fields:
     ///
@@ -134,8 +134,8 @@ pub struct Spooled {
 }
 
 impl Once {
-    /// Starts a pass that writes its spool to `room`. Set `callbacks` if executions of callbacks
-    /// are to be explained later, too.
+    /// Starts a pass that writes its spool to `room`. Set `callbacks` if later questions may ask
+    /// about executions of single callbacks, and not only about chains.
     pub fn new(options: SynthOptions, room: Box<dyn Room>, callbacks: bool) -> Once {
         let mut synth = Synth::new(options);
         synth.observe_executions();
@@ -256,7 +256,8 @@ impl Once {
         }
     }
 
-    /// Writes a record for a thread that is new, or whose id is used again. Returns the thread's number.
+    /// Writes a record for a thread that is new, or whose id is used again. Returns the thread's
+    /// number.
     fn number(&mut self, pid: u32, tid: u32, running: bool) -> u64 {
         let number = self.count;
         self.count += 1;

@@ -92,7 +92,8 @@ fn of_topic<'a>(losses: &'a Losses, topic: &str) -> &'a TopicLosses {
     topics.find(|t| t.topic == topic).expect("the topic")
 }
 
-/// Publishes 20 items. While the slow timer runs, two of them are overwritten.
+/// Returns the events of 20 publications. Two of the items are overwritten while the slow timer
+/// runs.
 fn overwritten() -> String {
     let mut trace = SYSTEM.to_string();
     for i in 1..=20 {

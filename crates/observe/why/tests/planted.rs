@@ -62,7 +62,7 @@ fn talk(t: u64) -> String {
 }
 
 /// Returns the events of the listener's execution: it takes the item published at `source`, begins
-/// at `begin` and runs for `run`.
+/// at `begin` and runs for `run`. All times are in us.
 fn takes(begin: u64, source: u64, run: u64) -> String {
     let end = begin + run;
     format!(

@@ -44,8 +44,8 @@ enum OnbeatCode
   ONBEAT_CODE_GONE = -7,
   // The peer has the key, but has sent data that breaks the protocol.
   ONBEAT_CODE_PROTOCOL = -8,
-  // One end rejects the other: key, version, sizes or options differ, or one of them already has
-  // a peer.
+  // One end rejects the other: their key, version, sizes or options differ, or one of the ends
+  // already has a peer.
   ONBEAT_CODE_REFUSED = -9,
   // No peer came before the deadline.
   ONBEAT_CODE_NO_PEER = -10,
@@ -87,7 +87,8 @@ enum OnbeatPolicy
   // A consumer gets the newest complete value. Neither producer nor consumer waits for the
   // other.
   ONBEAT_POLICY_LATEST = 0,
-  // A new item replaces the oldest of `items` waiting items. Drops are counted.
+  // A new item replaces the oldest of `items` waiting items. Replaced items are counted: see
+  // onbeat_consumer_dropped().
   ONBEAT_POLICY_DROP_OLDEST = 1,
   // The producer waits while a consumer has not consumed `items` items. Nothing is lost.
   ONBEAT_POLICY_CREDIT = 2,
@@ -476,17 +477,17 @@ OnbeatCode onbeat_key_read_file(const char *path, struct OnbeatKey **key);
 // The handle is null or open.
 OnbeatCode onbeat_key_close(struct OnbeatKey *key);
 
-// Creates one end of a link between processes, in shared memory. One of the two listens. Either
-// may start first.
+// Creates one end of a link between processes, in shared memory. One of the two ends listens.
+// Either end may be created first.
 //
 // # Safety
 // `name` ends with 0, `end` can be written. Null is refused.
 OnbeatCode onbeat_end_shm(const char *name, bool listens, struct OnbeatEnd **end);
 
-// Creates one end of a link over TCP. It listens at this address ("0.0.0.0:7400"; with port 0 the
-// kernel chooses one), or connects to it. onbeat_end_in_clear() turns its encryption off.
-// onbeat_end_resume_within() sets how long it tries to resume a broken link. The key may be closed
-// afterwards.
+// Creates one end of a link over TCP. The end listens at this address ("0.0.0.0:7400"; with port 0
+// the kernel chooses one), or connects to it. onbeat_end_in_clear() turns the encryption of the
+// end off. onbeat_end_resume_within() sets for how long the end tries to resume a broken link. The
+// key may be closed after this call.
 //
 // # Safety
 // `address` ends with 0, `key` is open, `end` can be written. Null is refused.
@@ -521,7 +522,7 @@ OnbeatCode onbeat_end_address(struct OnbeatEnd *end, char *buffer, size_t capaci
 OnbeatCode onbeat_memory_bytes(const struct OnbeatSizes *sizes, size_t *bytes);
 
 // Connects to the peer, checks it (key, version, sizes), and returns the two halves of the link.
-// Both ends call this function. It waits for the other end until the deadline.
+// Both ends call this function. The call waits for the other end until the deadline.
 //
 // `memory` may be null. Otherwise it has onbeat_memory_bytes() bytes, and only the link uses it
 // until the process ends (TCP only).

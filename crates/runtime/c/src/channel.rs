@@ -14,7 +14,8 @@ pub enum OnbeatPolicy {
     /// A consumer gets the newest complete value. Neither producer nor consumer waits for the
     /// other.
     Latest = 0,
-    /// A new item replaces the oldest of `items` waiting items. Drops are counted.
+    /// A new item replaces the oldest of `items` waiting items. Replaced items are counted: see
+    /// onbeat_consumer_dropped().
     DropOldest = 1,
     /// The producer waits while a consumer has not consumed `items` items. Nothing is lost.
     Credit = 2,

@@ -29,8 +29,8 @@ pub enum OnbeatCode {
     Gone = -7,
     /// The peer has the key, but has sent data that breaks the protocol.
     Protocol = -8,
-    /// One end rejects the other: key, version, sizes or options differ, or one of them already has
-    /// a peer.
+    /// One end rejects the other: their key, version, sizes or options differ, or one of the ends
+    /// already has a peer.
     Refused = -9,
     /// No peer came before the deadline.
     NoPeer = -10,

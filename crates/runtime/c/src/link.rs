@@ -75,8 +75,8 @@ pub struct OnbeatEnd(Handle<Transport>);
 
 opaque!(OnbeatEnd, Transport);
 
-/// Creates one end of a link between processes, in shared memory. One of the two listens. Either
-/// may start first.
+/// Creates one end of a link between processes, in shared memory. One of the two ends listens.
+/// Either end may be created first.
 ///
 /// # Safety
 /// `name` ends with 0, `end` can be written. Null is refused.
@@ -100,10 +100,10 @@ pub unsafe extern "C" fn onbeat_end_shm(
     })
 }
 
-/// Creates one end of a link over TCP. It listens at this address ("0.0.0.0:7400"; with port 0 the
-/// kernel chooses one), or connects to it. onbeat_end_in_clear() turns its encryption off.
-/// onbeat_end_resume_within() sets how long it tries to resume a broken link. The key may be closed
-/// afterwards.
+/// Creates one end of a link over TCP. The end listens at this address ("0.0.0.0:7400"; with port 0
+/// the kernel chooses one), or connects to it. onbeat_end_in_clear() turns the encryption of the
+/// end off. onbeat_end_resume_within() sets for how long the end tries to resume a broken link. The
+/// key may be closed after this call.
 ///
 /// # Safety
 /// `address` ends with 0, `key` is open, `end` can be written. Null is refused.
@@ -297,7 +297,7 @@ fn setup_failure(error: SetupError) -> Failure {
 }
 
 /// Connects to the peer, checks it (key, version, sizes), and returns the two halves of the link.
-/// Both ends call this function. It waits for the other end until the deadline.
+/// Both ends call this function. The call waits for the other end until the deadline.
 ///
 /// `memory` may be null. Otherwise it has onbeat_memory_bytes() bytes, and only the link uses it
 /// until the process ends (TCP only).

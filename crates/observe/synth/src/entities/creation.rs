@@ -13,8 +13,8 @@ use onbeat_document::schema::qos;
 use onbeat_document::schema::Qos;
 use onbeat_trace::EndpointKind;
 
-/// The objects that a thread created last. They are kept because the next object that the thread
-/// creates belongs to one of them.
+/// The node that a thread created last, and the timer that the thread is creating. They show to
+/// which node the next clock belongs, and which clock the timer uses.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Creation {
     node: Option<NodeId>,
@@ -40,8 +40,8 @@ impl Entities {
         self.node(p, node, &full_name("", name));
     }
 
-    /// Handles `rcl_clock_init`. A clock that is made right after a node belongs to the node. `time` is the
-    /// kind of clock, an `rcl_clock_type_t`.
+    /// Handles `rcl_clock_init`. A clock that a thread creates right after a node belongs to that
+    /// node. `time` is the kind of clock, an `rcl_clock_type_t`.
     pub(crate) fn clock_init(
         &mut self,
         p: ProcessIndex,

@@ -79,13 +79,13 @@ pub(crate) struct ServiceNames {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ClientGid {
     pub(crate) gid: Gid,
-    /// True if a recorded request or response contained this identifier. Services then know the
-    /// client by it.
+    /// A recorded request or response contained this identifier. Services then use the identifier
+    /// for the client.
     pub(crate) seen: bool,
 }
 
-/// The properties of an entity that its id shows. Entities of one process with equal properties differ in
-/// their [slots](Entity::slot).
+/// The properties of an entity that are part of its id. Entities of one process with equal
+/// properties differ in their [slots](Entity::slot).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Looks {
     pub(crate) kind: EntityKind,
@@ -111,7 +111,8 @@ pub(crate) struct OfAction {
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Nests {
-    /// A callback of the entity ran an executor and then ended normally.
+    /// A callback of the entity ran an executor and then ended normally. Callbacks of that executor
+    /// were therefore nested in it.
     pub(crate) spins: bool,
     /// A callback of another entity polls this subscription or client with `take()`. The items of
     /// this entity count as inputs of that callback.
@@ -123,8 +124,8 @@ pub(crate) struct Nests {
 }
 
 impl Nests {
-    /// Reports whether callbacks of a service return without an event of their end. In rclcpp before Kilted,
-    /// this concerns callbacks that respond later.
+    /// Reports whether callbacks of a service return without an event of their end. In rclcpp
+    /// before Kilted, this concerns callbacks that respond later.
     pub(crate) fn returns_silently(self) -> bool {
         self.endless && !self.ends
     }
@@ -135,8 +136,8 @@ impl Nests {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Slot {
     pub(crate) number: u32,
-    /// All properties that the entity's id shows were known when it got its number. The number is then the
-    /// same in every run.
+    /// All properties that the entity's id shows were known when it got its number. The number is
+    /// then the same in every run.
     pub(crate) sure: bool,
 }
 
@@ -147,18 +148,19 @@ pub(crate) struct Entity {
     pub(crate) role: Role,
     pub(crate) action: Option<OfAction>,
     pub(crate) infrastructure: bool,
-    /// The entity's callbacks have events of their start and end: the entity announced a callback, or ran one
-    /// between `callback_start` and `callback_end`.
+    /// The entity's callbacks have events of their start and end: the entity announced a callback,
+    /// or ran one between `callback_start` and `callback_end`.
     pub(crate) exact: bool,
     pub(crate) nests: Nests,
     pub(crate) live: bool,
-    /// The number of the onbeat-link link that has this entity as an end. All ends of the link have the same
-    /// number.
+    /// The number of the onbeat-link link that has this entity as an end. All ends of the link have
+    /// the same number.
     pub(crate) link: Option<u64>,
     pub(crate) qos: Option<Qos>,
     pub(crate) slot: Slot,
     pub(crate) symbol: Option<NameId>,
-    /// The callback that the entity runs, once known. A service has one per caller instead.
+    /// The callback that the entity runs, once known. A service has one vertex per caller instead,
+    /// in `callers`.
     pub(crate) vertex: Option<VertexId>,
     pub(crate) callers: Vec<(Option<NodeId>, VertexId)>,
 }

@@ -92,8 +92,8 @@ impl Entities {
         kept.map(|(i, entity)| (EntityId::new(i), entity))
     }
 
-    /// Marks the vertices of the entities that live, and calls `ended` with the vertices of entities that ended
-    /// lately and with the time of the end.
+    /// Marks the vertices of the entities that exist. Calls `ended` for the vertices of each entity
+    /// that has ended but is not freed yet, with the time of its end in ns.
     pub(crate) fn mark_living(&self, marks: &mut Marks, mut ended: impl FnMut(VertexId, u64)) {
         for entity in self.list.iter().filter(|entity| entity.live) {
             entity.vertices().for_each(|v| {
@@ -139,8 +139,8 @@ impl Entities {
         }
     }
 
-    /// Forgets the nodes in `ended`, and the stand-ins that are not in `used`. Returns the number of
-    /// nodes in `ended`.
+    /// Forgets the nodes in `ended`, and the stand-ins that are not in `used`. Returns the number
+    /// of nodes in `ended`.
     pub(crate) fn forget_nodes(&mut self, ended: &Marks, used: &Marks) -> u64 {
         let nodes = &self.nodes;
         let stays = |node: NodeId| !ended.has(nodes.settled(node).index());
@@ -162,7 +162,8 @@ impl Entities {
         self.mark_entity_names(names);
     }
 
-    /// Marks the names of all entities that are kept: of those that live, and of those that ended lately.
+    /// Marks the names of all entities that are kept: of those that exist, and of those that have
+    /// ended but are not freed yet.
     pub(crate) fn mark_entity_names(&self, names: &mut Marks) {
         for (_, entity) in self.kept() {
             let of_service = entity.service_names();

@@ -54,8 +54,8 @@ pub(crate) struct Renamed {
 
 #[derive(Debug, Clone, Default)]
 struct Ended {
-    /// The entities that ended, oldest first, each with the time of its end in ns. An entity's number is used
-    /// again when [`KEEP_DEAD`] more entities have ended.
+    /// The entities that ended, oldest first, each with the time of its end in ns. An entity's
+    /// number is used again when [`KEEP_DEAD`] more entities have ended.
     dead: VecDeque<(u64, EntityId)>,
     free: Vec<EntityId>,
     freed: Vec<EntityId>,
@@ -339,8 +339,8 @@ impl Entities {
         !self.ended.gone.is_empty() || !self.ended.freed.is_empty()
     }
 
-    /// Returns an ended entity whose number may be used again, so that other trackers can drop
-    /// their data about it.
+    /// Returns an ended entity whose number may be used again, or `None` if there is none. The
+    /// caller must drop its data about that entity. Each entity is returned once.
     pub(crate) fn take_freed(&mut self) -> Option<EntityId> {
         self.ended.freed.pop()
     }

@@ -18,15 +18,16 @@ pub(crate) struct Node {
     /// `None` if the node exists, or if the process created it again.
     destroyed_ns: Option<u64>,
     pub(crate) identity: Identity,
-    /// The number of nodes with this name and program that appeared before this one and were forgotten.
+    /// The number of nodes with this name and program that appeared before this one and were
+    /// forgotten.
     forgotten_before: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Identity {
     Known,
-    /// The node's name is unknown. The node stands for all nodes of its process and is named after the
-    /// process.
+    /// The node's name is unknown. The node stands for all nodes of its process and is named after
+    /// the process.
     Guessed,
     /// This node was created as a stand-in. The value is the node for which it stands: a known
     /// node, or the guessed node of its process.
@@ -277,8 +278,8 @@ impl Entities {
         (!name.is_empty()).then(|| self.names.intern(&name))
     }
 
-    /// Decides whether the guessed node of a process is a known one: it is if the process has
-    /// exactly one known node. Otherwise it stays a guessed node.
+    /// Decides whether the guessed node of a process is the same node as a known one. It is if the
+    /// process has exactly one known node. Otherwise it stays a guessed node.
     fn settle_guess(&mut self, p: ProcessIndex) {
         let process = self.process(p);
         let (Some(guess), nodes) = (process.fallback, &process.nodes[..]) else {
@@ -327,8 +328,8 @@ impl Entities {
 
     /// Returns a node for an entity whose own node is unknown.
     ///
-    /// If the recording saw the process create its only node, the result is that node. Otherwise the result
-    /// is a stand-in for any node of the process.
+    /// If the recording saw the process create its only node, the result is that node. Otherwise
+    /// the result is a stand-in for any node of the process.
     pub(crate) fn stand_in(&mut self, p: ProcessIndex) -> NodeId {
         let process = self.process(p);
         if process.made_only_node() {
@@ -392,8 +393,8 @@ fn unknown_name(command: &str) -> String {
     }
 }
 
-/// Returns the name of a command's program, or of the script that an interpreter runs. Returns an empty text
-/// if there is none.
+/// Returns the name of a command's program, or of the script that an interpreter runs. Returns an
+/// empty text if there is none.
 fn program_name(command: &str) -> String {
     let base = |word: &str| word.rsplit('/').next().unwrap_or(word).to_string();
     let mut words = command.split([' ', '\0']).filter(|w| !w.is_empty());

@@ -111,11 +111,11 @@ pub(crate) struct Processes {
     pub(super) list: Vec<Process>,
     of_pid: FxHashMap<u32, ProcessIndex>,
     free: Vec<ProcessIndex>,
-    /// The processes that ended and are not forgotten yet, oldest first: the time of the end in ns, and the
-    /// process id.
+    /// The processes that ended and are not forgotten yet, oldest first: the time of the end in ns,
+    /// and the process id.
     ended: VecDeque<(u64, u32)>,
     /// The ids of the processes that are left out because they created too many objects. The caller
-    /// takes these ids.
+    /// of the synthesis takes them with `drain_left_out`.
     pub(crate) left_out: Vec<u32>,
     pub(crate) created_max: u32,
 }
@@ -160,8 +160,8 @@ impl Processes {
         }
     }
 
-    /// Returns the ids of the processes that ended before `time`. Leaves out ids that later processes use
-    /// or have used.
+    /// Returns the ids of the processes that ended before `time`. Leaves out ids that later
+    /// processes use or have used.
     pub(crate) fn ended_before(&self, time: u64) -> BTreeSet<u32> {
         let ends = self.ended.iter().copied();
         let (old, later): (Vec<(u64, u32)>, Vec<_>) = ends.partition(|end| end.0 < time);

@@ -31,7 +31,7 @@ struct Asked {
 }
 
 /// The maximum number of goals that wait for their results, and of requests for results that wait
-/// for a response. Rejected goals have no result, so only this limit drops them.
+/// for a response. Rejected goals never get a result, so they are dropped only by this limit.
 const MAX_WAITING: usize = 1024;
 
 #[derive(Debug, Clone, Default)]

@@ -217,8 +217,8 @@ impl Flow {
         }
     }
 
-    /// Reports whether it is decided which client called a service's instance. `at` is the time at
-    /// which the instance took its request.
+    /// Reports whether it is decided which client sent the request with number `sequence` to a
+    /// service. `at` is the time at which the service's instance took the request.
     pub(super) fn caller_ready(
         &self,
         cx: &Context,

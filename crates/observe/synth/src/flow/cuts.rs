@@ -45,7 +45,8 @@ impl Flow {
         self.cuts.end_at(name)
     }
 
-    /// Sets the places at which the user cuts chains. The caller must do this before the first event.
+    /// Sets the callbacks and topics at which the user cuts chains. The caller must do this before
+    /// the first event.
     pub(crate) fn cut(&mut self, cx: &mut Context, cuts: &[Cut]) {
         let from = cuts.iter().filter_map(|c| c.from.clone());
         let to = cuts.iter().filter_map(|c| c.to.as_ref());

@@ -23,12 +23,12 @@ const MAX_DEFERRED: usize = 200_000;
 struct Subjects {
     instances: FxHashSet<InstanceId>,
     entities: FxHashSet<EntityId>,
-    /// The names of the services that have a waiting request. A response of such a service must
-    /// wait until its request is processed.
+    /// The names of the services that have a deferred request. A response of such a service must be
+    /// deferred until the request is processed.
     names: FxHashSet<Option<NameId>>,
     publishers: FxHashSet<EntityId>,
-    /// The items that wait, by topic and time stamp. An item without a stamp stands for all items of its
-    /// topic.
+    /// The items of deferred events, by topic and time stamp. An entry without a time stamp stands
+    /// for all items of its topic.
     items: FxHashSet<(Option<NameId>, Option<i64>)>,
     rings: FxHashSet<EntityId>,
     works: FxHashSet<HandedId>,

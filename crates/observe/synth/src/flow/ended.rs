@@ -10,7 +10,9 @@ use onbeat_document::schema::CallbackType;
 use std::collections::BTreeMap;
 
 impl Flow {
-    /// Finds out at which times the endpoints and timers of callbacks ended.
+    /// Updates for each callback the time at which its last endpoint or timer ended. A callback
+    /// that has an endpoint or timer gets `None`. If the end was not recorded, the time is that of
+    /// the first call that found no endpoint or timer: `now`.
     pub(crate) fn note_ends(&mut self, cx: &Context, now: u64) {
         let mut living = Marks::default();
         let mut ends: BTreeMap<VertexId, u64> = BTreeMap::new();
@@ -27,9 +29,10 @@ impl Flow {
         }
     }
 
-    /// Returns the callbacks whose endpoints or timers ended before `time`, and the synchronisers of topics whose
-    /// endpoints ended before then. Callbacks whose ids differ only in the ordinal are in one list. If
-    /// one callback of a list stays, the whole list is left out, so that ordinals do not change.
+    /// Returns the callbacks whose endpoints or timers ended before `time`, and the synchronisers
+    /// of topics whose endpoints are not kept. Callbacks whose ids differ only in the ordinal are
+    /// in one list. If one callback of a list stays, the whole list is left out, so that ordinals
+    /// do not change.
     ///
     /// `names` are the names of all endpoints that are kept.
     pub(crate) fn ended_callbacks(
@@ -60,7 +63,8 @@ impl Flow {
         alike.into_values().filter(all_ended).collect()
     }
 
-    /// Removes the outputs on topics that are not in `names`, which has the names of all endpoints that are kept.
+    /// Removes the outputs on topics that are not in `names`, which has the names of all endpoints
+    /// that are kept.
     pub(crate) fn forget_outputs(&mut self, names: &Marks) {
         for vertex in &mut self.graph.vertices {
             vertex.outputs.retain(|name| names.has(name.index()));
@@ -70,7 +74,8 @@ impl Flow {
         self.lineage.paths.forget_outputs(is_kept);
     }
 
-    /// Removes forgotten callbacks and synchronisers from the groups of nodes that live.
+    /// Removes the callbacks and synchronisers in `vertices`, which are forgotten, from the groups.
+    /// A group has the subscriptions of one node and their outputs.
     pub(super) fn leave_groups(&mut self, vertices: &Marks) {
         let is_gone = |v: VertexId| vertices.has(v.index());
         for group in self.groups.values_mut() {

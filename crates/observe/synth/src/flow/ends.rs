@@ -80,8 +80,8 @@ impl Ends {
 }
 
 impl PairFigures {
-    /// Counts an output as a result of the source `of`. The first mode was active when the newest
-    /// data started at the source, the second one when the output was published.
+    /// Counts an output as a result of the source `of`. `mode` was active when the newest data
+    /// started at the source, and `now` when the output was published.
     fn count(&mut self, end: ChainEnd, of: Origin, early: bool, [mode, now]: [ModeId; 2]) {
         if end.cut.is_some() && std::mem::replace(&mut self.counted, end.cut) == end.cut {
             return;

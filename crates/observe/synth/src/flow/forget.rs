@@ -17,7 +17,8 @@ impl Flow {
         self.drop_old_work(time);
     }
 
-    /// Drops the lineages of data from before `time` that came through nodes in `ended`, or through `vertices`.
+    /// Drops the lineages of data from before `time` that came through nodes in `ended`, or through
+    /// `vertices`.
     pub(crate) fn drop_old_lineages(
         &mut self,
         nodes: &Nodes,

@@ -47,8 +47,8 @@ pub(crate) struct EdgeData {
     pub(crate) name: NameId,
     pub(crate) route: Route,
     pub(crate) figures: PerMode<EdgeFigures>,
-    /// The usual transport time of items over this edge, in ns. It is measured with items that
-    /// arrived while the executor slept.
+    /// The usual transport time of items over this edge, in ns. Only items that arrived while the
+    /// executor slept count.
     pub(super) usual_transport: RunningMedian,
 }
 
@@ -75,13 +75,14 @@ pub(super) const THREADS_MAX: usize = 256;
 pub(crate) struct Executions {
     pub(crate) measured: PerMode<Measured>,
     pub(crate) count: u64,
-    /// Counts executions whose input no known callback published.
+    /// The number of executions whose input was not published by a known callback.
     pub(crate) sourced: u64,
     pub(crate) inferred: bool,
     pub(crate) uses: Vec<Use>,
     pub(crate) threads: Vec<ThreadId>,
     pub(super) last_start: u64,
-    /// For each publisher: the publication time of the latest item with which an execution ended.
+    /// For each publisher of items: the latest publication time of those items whose executions
+    /// have ended.
     ended: Vec<(VertexId, u64)>,
 }
 
@@ -129,7 +130,8 @@ pub(crate) struct Batches {
     pub(crate) interarrival: BatchMeans,
 }
 
-/// The user's statements about a vertex: the indices of the links that start or end at it, and a cut.
+/// The user's statements about a vertex: the indices of the links that start (`from`) or end (`to`)
+/// at the vertex, and whether the user cuts chains at it (`cut`).
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LinkEnds {
     pub(crate) from: Vec<usize>,
@@ -142,8 +144,8 @@ pub(crate) struct LinkEnds {
 pub(super) enum NodeBy {
     #[default]
     Nothing,
-    /// The callback sent a request with a client of this node. This is weak evidence, because a node with a
-    /// client often exists for calls only.
+    /// The callback sent a request with a client of this node. This is weak evidence, because a
+    /// node with a client often exists for calls only.
     Request,
     Topic,
     Several,
@@ -157,15 +159,17 @@ pub(crate) struct Vertex {
     /// The address of a timer's clock, or 0 if it is unknown. In rclpy, each node has its own
     /// clock.
     clock: u64,
-    /// The order of vertices with equal `looks` (kind, node, name, caller and period): first by the
-    /// slot of their entity, then by their creation.
+    /// The rank among the vertices with equal `looks` (kind, node, name, caller and period). It is
+    /// given by the slot of the vertex's entity, then by the order of creation.
     pub(crate) rank: (Slot, u64),
     pub(crate) runs: Executions,
     pub(crate) outputs: Vec<NameId>,
     pub(crate) symbol: Option<NameId>,
     pub(crate) links: LinkEnds,
     pub(crate) is_forgotten: bool,
-    /// The time in ns at which the endpoint or timer ended, or was first missed. `None` while one lives.
+    /// The time in ns at which the last endpoint or timer of the vertex ended. If that end was not
+    /// recorded: the time at which onbeat first found no endpoint or timer. `None` while one
+    /// exists.
     pub(super) ended_ns: Option<u64>,
 }
 
@@ -433,8 +437,8 @@ impl Flow {
         cx.entities.nodes.settled(node)
     }
 
-    /// Returns the node that an entity first belonged to. That node may be a stand-in, so the
-    /// caller must ask again when more is known.
+    /// Returns the node that is assigned to an entity. If this node is a stand-in, `Nodes::settled`
+    /// returns the node for which it stands, once that node is known.
     pub(super) fn home_of(&mut self, cx: &mut Context, e: EntityId) -> NodeId {
         let node = self.node_of(cx, e);
         cx.entities.get(e).node().unwrap_or(node)

@@ -35,11 +35,11 @@ pub(super) struct Instance {
     /// The publisher of the input and the time of its publication.
     sent: Option<(VertexId, u64)>,
     pub(super) lineages: Lineages,
-    /// The recording does not show the instance's input, and the instance has received nothing from a link
-    /// since its start.
+    /// The recording does not show the instance's input, and the instance has received nothing from
+    /// a link since its start.
     pub(super) unseen: bool,
     pub(super) output: Option<(u64, NameId)>,
-    /// The time at which the instance handed its input to a synchroniser, and the number of the
+    /// The time at which the instance handed its input to a synchroniser, and the address of the
     /// synchroniser.
     pub(super) synchronised: Option<(u64, u64)>,
     pub(super) call: Option<CallKey>,
@@ -158,8 +158,8 @@ fn source_ns(input: Input) -> Option<i64> {
 }
 
 impl Flow {
-    /// Returns the vertex that caused an event, and its lineages. The lineages still belong to the
-    /// instance.
+    /// Returns the vertex of the execution that caused an event, and the lineages of that
+    /// execution. The caller must not release the lineages, because the execution still owns them.
     pub(super) fn source(&self, owner: Owner) -> (Option<VertexId>, Lineages) {
         let instance = match owner {
             Owner::Instance(i) => self.instances.get(i),
@@ -495,8 +495,10 @@ impl Flow {
         }
     }
 
-    /// Ends the lineages of an instance at its last output, or at its end if it has no output. If
-    /// `whole` is not set, the lineages are only released. The lineages of a request without a
+    /// Ends the lineages of an instance at its last output, or at its end if it has no output.
+    /// `time` and `output` are the time and the topic of that output or end.
+    ///
+    /// If `whole` is not set, the lineages are only released. The lineages of a request without a
     /// response stay open.
     fn end_lineages(&mut self, it: &Instance, whole: bool, (time, output): (u64, Option<NameId>)) {
         let mut lineages = it.lineages;

@@ -85,8 +85,9 @@ impl Lineage {
         self.ignored.contains(&topic)
     }
 
-    /// Ends lineages at `time`, the time of the last publication or of the end. `output` is the
-    /// topic of the last publication, or `None` if nothing was published.
+    /// Ends lineages at `time`. `output` is the topic of the execution's last publication, and
+    /// `time` the time of that publication. If the execution published nothing, `output` is `None`
+    /// and `time` is its end.
     pub(super) fn finish(&mut self, lineages: &Lineages, time: u64, output: Option<NameId>) {
         for &step in lineages.as_slice() {
             self.paths.finish(&self.steps, step, time, output);
@@ -132,7 +133,7 @@ impl Lineage {
     }
 
     /// Continues the paths of `from` by the callback `vertex`, and appends the new steps to `to`.
-    /// The caller must continue the origins of the data.
+    /// Does not continue the origins of the data: the caller must do that.
     fn follow(
         &mut self,
         notes: &mut Notes,
@@ -172,9 +173,9 @@ impl Lineage {
 }
 
 impl Flow {
-    /// Returns for each subscription the subscriptions of the same node from whose data its inputs
-    /// were computed. The set contains the subscription itself if its output comes back to it as an
-    /// input.
+    /// Returns for each subscription A the subscriptions of the same node from whose data the
+    /// inputs of A were computed. The set contains A itself if the output of A comes back to A as
+    /// an input.
     pub(crate) fn descents(&self) -> BTreeMap<VertexId, BTreeSet<VertexId>> {
         let mut groups: FxHashMap<VertexId, NodeId> = FxHashMap::default();
         for (&node, group) in &self.groups {
@@ -225,8 +226,8 @@ impl Flow {
         }
     }
 
-    /// Counts an item of `from` as lost or overwritten if `n` is 1. An `n` of -1 takes an earlier count back,
-    /// because the item arrived after all.
+    /// Counts an item of `from` as lost or overwritten if `n` is 1. An `n` of -1 takes an earlier
+    /// count back, because the item arrived after all.
     pub(super) fn lose(
         &mut self,
         (from, lineages, time): (Option<VertexId>, Lineages, u64),

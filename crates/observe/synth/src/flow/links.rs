@@ -95,8 +95,9 @@ impl Flow {
         }
     }
 
-    /// Adds the data of its links to a callback that starts. The data stays until newer data
-    /// replaces it, but the edge counts only the first read of each data.
+    /// Adds the data that came over links of the user to the callback `vertex`, which starts. The
+    /// data stays until newer data replaces it, but the edge counts only the first read of each
+    /// data.
     pub(super) fn take_links(
         &mut self,
         cx: &mut Context,

@@ -69,8 +69,8 @@ pub(crate) struct Flow {
     now: u64,
 }
 
-/// The ways of data from callback to callback. Each field contains the data that is on one kind of
-/// way.
+/// The ways on which data goes from callback to callback. Each field contains the data of one kind
+/// of way.
 #[derive(Debug, Clone)]
 pub(crate) struct Ways {
     topics: Topics,
@@ -92,8 +92,8 @@ impl Flow {
     }
 
     /// Creates a flow without data. `ids` are the vertex ids that an earlier pass over the same
-    /// events found. `memory` is the topic name of the edges through a node's memory. Chains also
-    /// begin at the topics `inputs`.
+    /// events found. `memory` is the topic name of the edges through a node's memory. Chains begin
+    /// at sources, and at the topics in `inputs`.
     pub(crate) fn new(
         links: Vec<Link>,
         ids: Vec<Option<String>>,
@@ -133,8 +133,8 @@ impl Flow {
         self.stated_junctions = junctions;
     }
 
-    /// Sets the sampled offset CLOCK_REALTIME minus CLOCK_MONOTONIC, in ns. Returns true if somebody has set
-    /// the machine's clock since the last sample.
+    /// Sets the sampled offset CLOCK_REALTIME minus CLOCK_MONOTONIC, in ns. Returns true if
+    /// somebody has set the machine's clock since the last sample.
     pub(crate) fn set_offset(&mut self, offset: i64, time: u64) -> bool {
         self.ways.topics.set_offset(offset, time)
     }

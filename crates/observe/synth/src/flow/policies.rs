@@ -8,14 +8,15 @@
 use crate::running_median::RunningMedian;
 use std::collections::VecDeque;
 
-/// An input of a synchroniser: its stamp in ns, and its number among the inputs of its subscription.
+/// An input of a synchroniser: its stamp in ns, and its number among the inputs of its
+/// subscription.
 pub(super) type Stamped = (u64, u64);
 
 /// The inputs that a synchroniser joins into one output: one input number for each subscription.
 pub(super) type Set = Vec<u64>;
 
-/// The maximum number of inputs of a subscription that wait. Real queues are shorter, but the recording does
-/// not show their length.
+/// The maximum number of inputs per subscription that wait in a simulated synchroniser. Real queues
+/// are shorter, but the recording does not show their length.
 pub(super) const MAX_WAITING: usize = 32;
 
 #[derive(Debug, Clone)]
@@ -57,7 +58,8 @@ impl Policy {
 #[derive(Debug, Clone)]
 pub(super) struct Exact {
     sets: VecDeque<(u64, Vec<Option<u64>>)>,
-    /// For each subscription: the latest stamp, and the usual distance between two stamps.
+    /// For each subscription: the latest stamp, and the usual distance between two successive
+    /// stamps.
     gaps: Vec<(Option<u64>, RunningMedian)>,
     lacked: Vec<u64>,
 }
@@ -123,8 +125,9 @@ impl Exact {
 /// The policy `ApproximateTime` with its default age penalty and without bounds.
 ///
 /// For each subscription, it takes the oldest waiting input. The latest of these inputs is the
-/// *pivot*. The policy searches for the narrowest set that contains the pivot. The search ends when
-/// no later input can make the set narrower.
+/// *pivot*. The policy searches for the narrowest set that contains the pivot: the set with the
+/// smallest distance between its first and its last stamp. The search ends when no later input can
+/// give a narrower set.
 #[derive(Debug, Clone)]
 pub(super) struct Approximate {
     queues: Vec<VecDeque<Stamped>>,
@@ -273,8 +276,9 @@ impl Approximate {
         }
     }
 
-    /// Returns true if the candidate set is final, because no later input can give a better set. A
-    /// subscription without a waiting input may still get an input with the stamp of the pivot.
+    /// Returns true if the candidate set is final, because no later input can give a better set.
+    /// For a subscription without a waiting input, the next input is assumed to have the stamp of
+    /// the pivot.
     fn is_proven_ahead(&self) -> bool {
         let Some(candidate) = &self.candidate else {
             return false;

@@ -29,8 +29,8 @@ impl Polls {
 }
 
 impl Flow {
-    /// A running instance can take several items of one subscription. When it takes a later item,
-    /// drops the lineages of the earlier one.
+    /// Drops the lineages of an item that a running instance took earlier, when the same instance
+    /// takes a later item of the same subscription.
     fn overtake(&mut self, cx: &mut Context, event: &OwnInput, lineages: &mut Lineages) {
         let same = |p: &Polled| p.instance == event.instance && p.entity == event.entity;
         let Some(at) = self.ways.polls.0.iter().position(same) else {
@@ -119,8 +119,8 @@ impl Flow {
         self.lineage.steps.release_all(&mut incoming.lineages);
     }
 
-    /// Removes the lineage that begins at an instance without a known input. The item that the
-    /// instance has now received from a link is its input.
+    /// Removes the lineage that begins at an instance without a known input, because the instance
+    /// has now received an item from a link. This item is the instance's input.
     fn unroot(&mut self, instance: InstanceId, lineages: &mut Lineages) {
         let Some(it) = self.instances.get_mut(instance) else {
             return;

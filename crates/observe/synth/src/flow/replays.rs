@@ -131,8 +131,9 @@ impl Replays {
         }
     }
 
-    /// Uses the new indices of members. Replays with a member that has none are removed and begin again with the
-    /// next input. Returns for each replay whether it stays.
+    /// Gives the members of all replays their new indices. `moved` has the new index of each old
+    /// one, or `None` for a removed member. A replay with a removed member is removed as well, and
+    /// a new replay begins with the next input. Returns for each replay whether it stays.
     pub(super) fn renumber(&mut self, moved: &[Option<usize>]) -> Vec<bool> {
         let new = |member: usize| moved.get(member).copied().flatten();
         let all_stay = |r: &Replay| r.members.iter().all(|&m| new(m).is_some());

@@ -30,7 +30,8 @@ pub(super) struct Sent {
     ambiguous: bool,
 }
 
-/// The key of a request at its service: the service's name, the client's identifier and the request's number.
+/// The key of a request at its service: the service's name, the client's identifier and the
+/// request's number.
 pub(super) type CallKey = (NameId, Gid, i64);
 
 #[derive(Debug, Clone)]
@@ -79,8 +80,8 @@ pub(crate) struct Services {
 const MAX_CALLS: usize = 8192;
 
 impl Call {
-    /// Reports whether the call's callback is not running, and the call began before `time` or at an unknown
-    /// time.
+    /// Reports whether the call's callback is not running, and the call began before `time` or at
+    /// an unknown time.
     fn is_old(&self, time: u64) -> bool {
         let began = self.request.map(|request| request.began);
         let began = began.or(self.received).or(self.responded);
@@ -374,7 +375,8 @@ impl Flow {
         }
     }
 
-    /// Handles the end of a service's callback. `time` is the time of its last output or of its end.
+    /// Handles the end of a service's callback. `time` is the time of its last output or of its
+    /// end.
     ///
     /// Returns true if the response comes later. The stored call then keeps the lineages.
     pub(super) fn end_call(
@@ -599,8 +601,8 @@ impl Flow {
         })
     }
 
-    /// Drops all requests and stored calls at the end of the recording. Requests and calls for which `is_old`
-    /// returns true count as lost.
+    /// Drops all requests and stored calls at the end of the recording. Requests and calls for
+    /// which `is_old` returns true count as lost.
     pub(super) fn settle_services(&mut self, cx: &mut Context, is_old: impl Fn(u64) -> bool) {
         while let Some((name, sequence, client)) = self.ways.services.sent_order.pop_front() {
             let mut sent = self.ways.services.sent(name, sequence).iter();

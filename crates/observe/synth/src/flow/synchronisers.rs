@@ -88,9 +88,10 @@ impl Member {
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Part {
-    /// The number of inputs that no output has used yet, at most [`MAX_CREDIT`].
+    /// The number of inputs of this subscription that no output has used yet, at most
+    /// [`MAX_CREDIT`].
     credit: u8,
-    /// Counts the subscription's inputs since the last output.
+    /// The number of inputs of this subscription since the last output.
     since: u8,
     pub(crate) seen: Seen,
     /// The number of the latest input of this subscription on which its callback published an
@@ -98,12 +99,14 @@ pub(crate) struct Part {
     last: Option<u64>,
     next: u64,
     /// The usual distance between the starts of two chains: the chain of the first subscription's
-    /// input, and the chain of this subscription's input. The value is a [`difference`].
+    /// input, and the chain of this subscription's input. The values are computed by
+    /// [`difference`].
     shift: RunningMedian,
     /// An early output used an input of this subscription. At that time, the evidence did not show
     /// reliably which inputs the junction joins.
     joined_early: bool,
-    /// The figures of inputs that outputs used, by the mode in which the synchroniser started.
+    /// The figures of the inputs that went into outputs. Each input counts for the mode that was
+    /// active when the synchroniser started.
     pub(crate) joined: PerMode<Joined>,
 }
 
@@ -124,8 +127,8 @@ pub(crate) struct Seen {
     /// Counts outputs of synchronisers to which this subscription's callback also passes its
     /// inputs.
     pub(crate) shared: u64,
-    /// Counts outputs that this subscription's callback published although another publishing
-    /// subscription had no unused input.
+    /// The number of outputs that this subscription's callback published while another
+    /// subscription, whose callback publishes this output as well, had no unused input.
     pub(crate) alone: u64,
     /// Counts executions of this subscription's callback that did not publish, although every other
     /// subscription for which the node may wait had an input since the last output. Counting starts
@@ -177,9 +180,9 @@ pub(crate) struct Output {
     pub(crate) parts: Vec<Part>,
     pub(crate) interarrival: PerMode<Dist>,
     last: Option<u64>,
-    /// The latest message that was published within the process. Its lineages are kept because
-    /// copies of the message may be published to further buffers. `None` if only the lineages of
-    /// the publishing callback count.
+    /// The time of the latest message that was published within the process, and the message's
+    /// lineages. They are kept because copies of the message may be published to further buffers.
+    /// The lineages are `None` if only those of the publishing callback count.
     message: Option<(u64, Option<Lineages>)>,
     follow: Follow,
     pub(crate) joined_nearest: bool,
@@ -202,8 +205,8 @@ enum Follow {
     /// Follows the lineages of all subscriptions, because the user states that the node waits for
     /// all of them. The value says how the inputs are matched.
     All(Matching),
-    /// Follows only the lineages of the publishing callback. The user states that this callback does not wait
-    /// for other inputs.
+    /// Follows only the lineages of the publishing callback. The user states that this callback
+    /// does not wait for other inputs.
     Own,
 }
 
@@ -216,8 +219,8 @@ pub(crate) struct Group {
     replays: Replays,
 }
 
-/// A simulated synchroniser that publishes when the callbacks of a node published, with few
-/// exceptions.
+/// A simulated synchroniser that explains the publications of a node: with few exceptions, it
+/// published when the node's callbacks did.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Explained {
     pub(crate) score: Score,
@@ -276,8 +279,8 @@ const MAX_CREDIT: u8 = 3;
 /// Until then, all of them continue.
 const MIN_OUTPUTS: u64 = 10;
 
-/// The number of executions after which the only subscription of a node is no longer checked for a
-/// synchroniser.
+/// The number of executions after which onbeat no longer looks for a synchroniser in a node that
+/// has only one subscription.
 const ALONE_INSTANCES: u64 = 100;
 
 impl Output {
@@ -432,8 +435,9 @@ impl Output {
         sets.min_by_key(width)
     }
 
-    /// Uses the new indices of members and removes what belongs to members without one. `replays_stay` shows
-    /// which replays stay.
+    /// Gives the subscriptions of this output their new indices. `moved` has the new index of each
+    /// old one, or `None` for a removed subscription, whose data are dropped. `replays_stay` says
+    /// for each replay whether it stays; the scores of the other replays are dropped.
     fn renumber(&mut self, moved: &[Option<usize>], replays_stay: &[bool]) {
         let mut stays = moved.iter().map(Option::is_some);
         self.parts.retain(|_| stays.next().unwrap_or(true));
@@ -492,8 +496,8 @@ impl Output {
         self.learn_shifts(members);
     }
 
-    /// Compares an output with the predictions of all replays. Returns how many earlier outputs
-    /// were published on the same input.
+    /// Compares an output with the outputs that each replay predicted for the same input. Returns
+    /// how many outputs the callback had already published on this input.
     fn score(&mut self, replays: &Replays, by: &Published) -> usize {
         self.turn = match self.turn {
             (me, number, n) if (me, number) == (by.me, by.number) => (me, number, n + 1),
@@ -517,8 +521,8 @@ impl Output {
         self.turn.2
     }
 
-    /// Compares the end of an execution that did not publish the output with the predictions of all
-    /// replays.
+    /// Compares the end of an execution that did not publish the output with what each replay
+    /// predicted for the input of this execution.
     fn score_end(&mut self, replays: &Replays, me: usize, number: u64) {
         if self.outputs == 0 || self.parts[me].last == Some(number) {
             return;
@@ -550,20 +554,20 @@ impl Output {
         }
     }
 
-    /// Returns the replay of all subscriptions that explains the outputs when the recording lacks
-    /// calls of a synchroniser. This can only be the replay of the exact policy: chains that start
-    /// at equal times are not a coincidence.
+    /// Returns the replay that joins the inputs of all subscriptions, if it explains the outputs.
+    /// This replay is used when the recording lacks calls of a synchroniser.
     ///
-    /// An approximate policy is not used, because it also explains code that keeps the latest input
-    /// of each subscription. That code joins other inputs.
+    /// Only the replay of the exact policy is used: chains that start at equal times are not a
+    /// coincidence. An approximate policy also explains code that keeps the latest input of each
+    /// subscription, but that code joins other inputs.
     fn shown_replay(&self, replays: &Replays) -> Option<usize> {
         let fits = |r: &usize| self.scores.get(*r).is_some_and(Score::fits);
         replays.of_all(false).filter(fits)
     }
 
-    /// Reports whether the publishing subscriptions and at least one other had exactly one input
-    /// per output. Inputs then belong together by their order, and an approximate policy explains
-    /// the outputs no better.
+    /// Reports whether all publishing subscriptions, and at least two subscriptions in total, had
+    /// exactly one input per output. Inputs then belong together by their order, and an approximate
+    /// policy does not explain the outputs better.
     fn takes_turns(&self) -> bool {
         let once = |p: &&Part| self.outputs.saturating_sub(p.seen.once) <= few(self.outputs);
         let mut publishing = self.parts.iter().filter(|p| p.seen.published > 0);
@@ -571,8 +575,9 @@ impl Output {
     }
 
     /// Returns the inputs that an approximate policy would have joined, as pairs: the index of the
-    /// subscription, and the number of the input. The list is empty if that policy does not explain
-    /// the outputs, or if calls or the user show the inputs.
+    /// subscription, and the number of the input. `place` is the number of earlier outputs on the
+    /// same input. The list is empty if that policy does not explain the outputs, or if calls or
+    /// the user show the inputs.
     fn otherwise(
         &self,
         replays: &Replays,
@@ -591,8 +596,8 @@ impl Output {
         other.filter(fits).and_then(inputs).unwrap_or_default()
     }
 
-    /// Adds an execution of the subscription `me` that ended without this output to the evidence.
-    /// `number` is the number of its input.
+    /// Adds to the evidence that an execution of the subscription `me` ended and did not publish
+    /// this output. `number` is the number of the execution's input.
     fn count_end(&mut self, me: usize, number: u64) {
         if self.parts[me].last.is_none_or(|last| last >= number) {
             return;
@@ -628,7 +633,7 @@ impl Output {
 
     /// Returns the number of the input of the subscription `i` that went into an output.
     ///
-    /// This is the unused input whose chain began at the usual distance from the chain of the
+    /// The result is the unused input whose chain began at the usual distance from the chain of the
     /// publishing callback's input. While no distance is known, it is the oldest unused input.
     fn choose(&self, i: usize, member: &Member, by: &Published) -> Option<u64> {
         let (part, own) = (&self.parts[i], &self.parts[by.me].shift);
@@ -667,7 +672,8 @@ impl Group {
         }
     }
 
-    /// Removes the members and the outputs of callbacks and synchronisers for which `is_gone` returns true.
+    /// Removes the members and the outputs of callbacks and synchronisers for which `is_gone`
+    /// returns true.
     pub(super) fn remove(&mut self, steps: &mut Steps, is_gone: impl Fn(VertexId) -> bool) {
         for mut output in self.outputs.extract_if(.., |o| is_gone(o.vertex)) {
             if let Some((_, Some(mut lineages))) = output.message.take() {
@@ -771,8 +777,8 @@ impl Flow {
         Some((group, me))
     }
 
-    /// Records that a subscription's callback has processed its input at `time`. A later call for the same
-    /// instance can replace the time.
+    /// Records that a subscription's callback has processed its input at `time`. A later call for
+    /// the same instance can replace the time.
     pub(super) fn input_done(&mut self, instance: InstanceId, time: u64) {
         let Some(&it) = self.instances.get(instance) else {
             return;
@@ -1230,8 +1236,8 @@ mod tests {
 1ms cpu0 10/10 subscription_callback object=0x26 callback=0x61
 ";
 
-    /// Returns the events of one input at `t` µs: on `/y` if `y` is set, otherwise on `/x`. The callback of
-    /// the input publishes if `publishes` is set.
+    /// Returns the events of one input at `t` µs: on `/y` if `y` is set, otherwise on `/x`. The
+    /// callback of the input publishes if `publishes` is set.
     fn input(t: u64, y: bool, publishes: bool) -> String {
         let (rmw, callback) = (0x1020 + u64::from(y), 0x60 + u64::from(y));
         let mut text = format!(

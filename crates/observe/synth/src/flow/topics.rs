@@ -104,12 +104,12 @@ const STAMP_TOLERANCE_NS: u64 = 200_000;
 /// not compared with the stamp.
 const STAMP_WINDOW_NS: u64 = 10_000_000_000;
 
-/// The minimum change of the clock offset from one sample to the next, in ns, after which the clock
-/// counts as set by somebody.
+/// If the clock offset changes by more than this number of ns from one sample to the next, onbeat
+/// concludes that somebody has set the clock.
 const STEP_NS: u64 = 1_000_000;
 
-/// The minimum difference between two samples of the clock offset, in ns, for which the earlier
-/// offset is also kept.
+/// If two successive samples of the clock offset differ by more than this number of ns, the earlier
+/// offset is kept as well.
 const MOVED_NS: u64 = STAMP_TOLERANCE_NS / 4;
 
 /// For this time in ns after a change of the clock offset, a stamp may match any offset between the
@@ -155,8 +155,8 @@ impl Offsets {
         moved(STEP_NS).is_some()
     }
 
-    /// Returns the times on CLOCK_MONOTONIC that a time stamp may mean, likeliest first. Each is an
-    /// interval, given by its first and its last time.
+    /// Returns the intervals of CLOCK_MONOTONIC in which the time of a time stamp may lie,
+    /// likeliest first. Each interval is given by its first and its last time.
     fn times(&self, stamp: i64, now: u64) -> impl Iterator<Item = (u64, u64)> {
         let at = move |offset: i64| u64::try_from(stamp.checked_sub(offset)?).ok();
         let before = self.before.filter(|b| now <= b.1 + STAMP_WINDOW_NS);
@@ -469,7 +469,8 @@ impl Topics {
         Some((depth, *later.select_nth_unstable(last).1))
     }
 
-    /// Returns how an item was lost, if the subscription took a later item of the same publisher.
+    /// Returns the kind of loss of an item, in the case that the subscription took a later item of
+    /// the same publisher.
     fn skipped(&self, entities: &Entities, subscription: EntityId, item: (Place, u64)) -> Loss {
         if let Some((depth, replaced_ns)) = self.replaced(entities, subscription, item) {
             return Loss::Overwritten { depth, replaced_ns };
@@ -485,8 +486,8 @@ impl Topics {
         }
     }
 
-    /// Returns the kind of loss of an item after which the subscription took nothing more from the
-    /// item's publisher.
+    /// Returns the kind of loss of an item, in the case that the subscription took nothing more
+    /// from the item's publisher.
     fn left_over(&self, entities: &Entities, subscription: EntityId, publisher: EntityId) -> Loss {
         let (offered, requested) = (entities.get(publisher), entities.get(subscription));
         let mut cursors = self.cursors(subscription).iter();
@@ -623,7 +624,8 @@ impl Flow {
         deepest
     }
 
-    /// Drops a publisher's oldest items once every subscription has taken them or can no longer take them.
+    /// Drops a publisher's oldest items once every subscription has taken them or can no longer
+    /// take them.
     fn let_go(&mut self, cx: &mut Context, publisher: EntityId, name: NameId, deepest: u64) {
         let depth = cx.entities.get(publisher).depth();
         let most = (2 * deepest + 64).min(MAX_ITEMS) as usize;
@@ -638,8 +640,8 @@ impl Flow {
         }
     }
 
-    /// Drops the oldest item of a publisher. If `count` is set, the item counts as lost for each subscription
-    /// that has not taken it.
+    /// Drops the oldest item of a publisher. If `count` is set, the item counts as lost for each
+    /// subscription that has not taken it.
     fn drop_item(&mut self, cx: &mut Context, publisher: EntityId, name: NameId, count: bool) {
         let Some(published) = self.ways.topics.published_mut(publisher) else {
             return;

@@ -7,8 +7,8 @@
 
 use crate::values::Totals;
 
-/// A point in time of a thread, with the sums of its times on the CPU, preempted and blocked until
-/// then.
+/// A point in time of a thread, with the sums of the thread's times up to this point: on the CPU,
+/// preempted and blocked.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Mark {
     pub(crate) time: u64,
@@ -24,10 +24,10 @@ enum State {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CountedFrom {
-    /// The kernel's reading counts CPU time from the moment at which the thread last left a CPU, or
-    /// from the previous reading if that was later.
+    /// The CPU time that the kernel reports counts from the moment at which the thread last left a
+    /// CPU, or from the previous report if that was later.
     SwitchOut,
-    /// The kernel's reading counts CPU time from the previous reading.
+    /// The CPU time that the kernel reports counts from the previous report.
     Reading,
 }
 
@@ -96,8 +96,8 @@ impl Account {
         }
     }
 
-    /// Records that scheduler events of the thread begin now. If the recording stated that it had
-    /// none before, the earlier times are uncertain. Then counts one doubt.
+    /// Records that scheduler events of the thread begin now. If the recording stated before that
+    /// it had none, the thread's earlier times are uncertain, and one doubt is counted.
     fn schedule(&mut self) {
         if !self.scheduled {
             self.scheduled = true;

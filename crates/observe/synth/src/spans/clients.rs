@@ -40,8 +40,8 @@ pub(super) struct Habits {
 
 const MEAN_VALUES: u64 = 16;
 
-/// The number of executions of a client's callback in a row without a publication. After them,
-/// onbeat assumes that this callback publishes nothing.
+/// If a client's callback publishes nothing in this number of successive executions, onbeat assumes
+/// that the callback never publishes.
 const SILENT: u32 = 3;
 
 /// The assumed execution time of a client's callback until the first one is measured, in ns.

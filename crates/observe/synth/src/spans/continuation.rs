@@ -19,9 +19,8 @@ pub(super) struct PendingResponse {
     pub(super) input: Input,
     pub(super) thread: ThreadIndex,
     pub(super) taken_at: u64,
-    /// The state of the thread when the executor triggered its guard condition for the last time
-    /// before it handled the response. The executor's own handling lasted until `to`, the
-    /// executor's trigger after it.
+    /// The state of the thread at the executor's last trigger of its guard condition before it
+    /// handled the response. The handling ends with the executor's next trigger, at `to`.
     pub(super) from: Mark,
     pub(super) to: Mark,
     pub(super) idle: Option<Idle>,
@@ -472,7 +471,7 @@ impl Spans {
         slept.filter(|_| !thread.waits)
     }
 
-    /// Returns the start of code that waited for a response. This is the last trigger of the
+    /// Returns the start of code that waited for a response. The start is the last trigger of the
     /// executor's guard condition, or the later time at which a worker woke up.
     pub(super) fn continuation_start(
         &self,
@@ -548,8 +547,8 @@ mod tests {
     use crate::testing::Harness;
 
     /// The events that create process 10: node `/py` with publishers of `/a` (rmw 0x1010) and `/b`
-    /// (rmw 0x1011), and clients of `/s` (rmw 0x1040) and `/u` (rmw 0x1041). A first round shows
-    /// rclpy's guard.
+    /// (rmw 0x1011), and clients of `/s` (rmw 0x1040) and `/u` (rmw 0x1041). In a first round, the
+    /// executor makes a wait set and waits, as in rclpy.
     const PY: &str = "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=py
 1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/a

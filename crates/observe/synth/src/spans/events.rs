@@ -50,7 +50,7 @@ const STARTS_UNTIL_SURE: u32 = 3;
 const CALLS_UNTIL_LIBRARY_SEEN: u8 = 16;
 
 /// The maximum CPU time that an executor of events uses between its wake-up and its next call, in
-/// ns. After a sleep within a callback, the rest of the callback takes longer.
+/// ns. If the thread uses more CPU time after a sleep, it slept within a callback.
 const WAKE_NS: u64 = 300_000;
 
 impl Spans {
@@ -202,9 +202,9 @@ impl Spans {
         call.map_or(Release::Unknown, |call| call.release)
     }
 
-    /// Late attach: a callback of an unknown timer starts on the thread, and no call that shows its
-    /// timer was recorded before it on the thread. Returns the timer if the callback has started
-    /// [`STARTS_UNTIL_SURE`] times in a row after a call of this timer.
+    /// Late attach: returns the timer of a callback that starts on the thread, if no recorded call
+    /// on the thread shows this timer. The timer is known once the callback has started
+    /// [`STARTS_UNTIL_SURE`] times in a row after a call of the same timer.
     pub(super) fn guess_timer(
         &mut self,
         cx: &Context,

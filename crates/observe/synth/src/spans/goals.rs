@@ -21,8 +21,8 @@ use crate::Context;
 #[derive(Debug, Clone, Copy)]
 struct Made {
     action: NameId,
-    /// The data that the accepting callback handed to the task. `None` if the data may be meant for
-    /// another goal's task.
+    /// The number of the data that the callback handed to the task when it accepted the goal.
+    /// `None` if the data may be meant for another goal's task.
     hand: Option<HandId>,
 }
 
@@ -196,7 +196,7 @@ impl Spans {
     }
 
     /// Begins the task that executes an accepted goal, or continues the suspended task. Returns
-    /// false if neither task exists, or if several tasks of the action are suspended.
+    /// false if the task does not exist, or if several tasks of the action are suspended.
     fn start_goal(
         &mut self,
         cx: &mut Context,

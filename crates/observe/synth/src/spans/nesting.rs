@@ -12,8 +12,8 @@ use crate::ids::{EntityId, ThreadIndex};
 use crate::notes::Note;
 use crate::Context;
 
-/// The maximum number of callbacks on a thread that wait for a nested callback. Beyond it, the
-/// outermost of them counts as aborted.
+/// The maximum number of callbacks on a thread that wait for a nested callback. If there is one
+/// more, the outermost of them counts as aborted.
 const MAX_OUTER: usize = 8;
 
 impl Spans {
@@ -47,8 +47,8 @@ impl Spans {
         it.nests.endless |= it.kind() == EntityKind::Service && it.exact && !it.nests.ends;
     }
 
-    /// Ends the callbacks on the thread within which an executor has made calls. Does this only for
-    /// services whose callbacks return without an event of their end.
+    /// Ends the thread's callbacks if an executor has made calls within them. Ends only callbacks
+    /// of services that return without an event of their end.
     fn leave_silent(&mut self, cx: &Context, ti: ThreadIndex, time: u64) {
         let is_left = |span: &CallbackSpan| {
             let left = span.exact().is_some_and(|exact| exact.left.is_some());
@@ -64,8 +64,8 @@ impl Spans {
         }
     }
 
-    /// Counts the message that was read last within a callback as an input of this callback, because the message did
-    /// not start another callback.
+    /// Counts the message that was read last within a callback as an input of this callback,
+    /// because the message did not start another callback.
     pub(super) fn settle_read(&mut self, cx: &Context, ti: ThreadIndex) {
         let thread = &mut self.threads[ti];
         if thread.outer().is_empty() || !thread.span().is_none_or(CallbackSpan::may_be_own) {
@@ -86,9 +86,9 @@ impl Spans {
         }
     }
 
-    /// A callback read an item, and nothing more follows on the thread. Decides whether the item is
-    /// an input of this callback: it is if the callback is known to take items of this entity.
-    /// Otherwise drops the item.
+    /// Decides whether the last item that a callback read is an input of this callback. The item is
+    /// an input if the callback is known to take items of this entity, and is dropped otherwise.
+    /// Called when nothing more follows on the thread.
     pub(super) fn settle_last(&mut self, cx: &Context, ti: ThreadIndex) {
         let thread = &mut self.threads[ti];
         if thread.outer().is_empty() || !thread.span().is_some_and(CallbackSpan::may_be_own) {
@@ -136,7 +136,7 @@ impl Spans {
         }
     }
 
-    /// Reports that a thread receives an item of a link. The item is an input of the running
+    /// Handles the receipt of an item of a link on a thread. The item is an input of the running
     /// callback if that callback has its own end event. Otherwise no callback ran on the item.
     pub(crate) fn receive(
         &mut self,

@@ -24,9 +24,10 @@ pub(super) struct OwnThread {
     last_cpu: u16,
     is_executor: bool,
     /// The thread creates nodes or endpoints, so it is not a worker of rclpy's pool. It triggers
-    /// the guards of executors to announce the new nodes and endpoints.
+    /// the guard conditions of executors to announce the new nodes and endpoints.
     makes_endpoints: bool,
-    /// The thread published before the recording showed whether a callback published.
+    /// The thread has published while no callback was known to run on it. After a late attach, the
+    /// first such publication may come from a callback that began before the recording.
     is_doubtful: bool,
     handed: Handed,
     work: Option<Box<Work>>,
@@ -107,9 +108,10 @@ impl OwnThread {
 
 impl Work {
     /// Reports whether a publication belongs to the same execution as the previous publication.
-    ///
-    /// This is so if it publishes another copy of the same message. It is also so if its topic is
-    /// new in this execution and the thread slept at most half as long as before the execution.
+    /// There are two such cases:
+    /// - The publication is another copy of the same message.
+    /// - Its topic is new in this execution, and the thread slept at most half as long as before
+    ///   the execution.
     fn goes_on(&self, topic: Option<NameId>, message: Option<u64>, slept: u64) -> bool {
         let copy = message.is_some() && message == self.message;
         let more = |e: &Execution| slept <= e.slept / 2 && !e.topics.contains(&topic);

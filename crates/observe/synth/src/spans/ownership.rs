@@ -78,8 +78,8 @@ impl Spans {
     }
 
     /// Reports whether a publication by `endpoint` shows that a worker already runs a task,
-    /// although `span` has not ended. This is so if `endpoint` and the callback of `span` belong to
-    /// different nodes.
+    /// although `span` has not ended. The publication shows it if `endpoint` and the callback of
+    /// `span` belong to different nodes.
     fn runs_task(
         &self,
         cx: &Context,
@@ -91,8 +91,8 @@ impl Spans {
         !self.threads[ti].waits && both.is_some_and(|(a, b)| are_of_different_nodes(cx, a, b))
     }
 
-    /// A callback read an item, and now something is published. Decides whether the item is an
-    /// input of this callback or of a nested callback that runs now.
+    /// Decides whether the item that a callback has read is an input of this callback, or of a
+    /// nested callback that runs now. Called before a publication is assigned to a callback.
     fn settle_before_output(&mut self, cx: &Context, ti: ThreadIndex) {
         let thread = &self.threads[ti];
         if thread.outer().is_empty() {
@@ -116,8 +116,8 @@ impl Spans {
         instance
     }
 
-    /// Records the publisher of an `rcl_publish`. A late attach needs it for the publication by the
-    /// middleware that follows: that event does not name its publisher.
+    /// Records the publisher of an `rcl_publish`. After a late attach, it is also the publisher of
+    /// the middleware's publication that follows, because that event does not name a publisher.
     pub(crate) fn rcl_publish(&mut self, ti: ThreadIndex, publisher: u64, message: u64) {
         self.threads[ti].calls.rcl_publish = (publisher, message);
     }

@@ -12,7 +12,7 @@ use crate::values::Release;
 use crate::Context;
 
 impl Spans {
-    /// Records that the executor begins to execute the next entity. A read stays open if no
+    /// Records that the executor begins to execute the next entity. The last read is kept if no
     /// callback has followed it yet.
     pub(crate) fn execute(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
         self.note_rclcpp(ti);

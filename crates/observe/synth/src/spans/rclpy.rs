@@ -11,7 +11,8 @@ use crate::Context;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Guards {
-    /// A callback of this process ran between two triggers of a guard condition, as in rclpy.
+    /// A callback of this process ran between two triggers of a guard condition. The process
+    /// therefore uses rclpy.
     pub(super) rclpy: bool,
     /// Late attach: a callback was left out once, because it was unknown whether the process uses
     /// rclpy.
@@ -86,8 +87,8 @@ impl Spans {
         self.threads[ti].put_span(span);
     }
 
-    /// A callback has read an item, and then a guard condition is triggered. Decides to which
-    /// callback the item belongs.
+    /// Decides to which callback an item belongs that a callback has read. Called when a guard
+    /// condition is triggered after the read.
     ///
     /// If another executor uses this guard condition, the item was an input of the callback that
     /// read it. If the callback's own executor uses the condition and has triggered it twice,

@@ -73,8 +73,8 @@ pub(super) struct Together {
 #[derive(Debug, Clone)]
 pub(super) enum Triggers {
     None,
-    /// A guard condition was triggered once, at the `from` of the span. rclpy triggers it before
-    /// the callback. Another pool of threads triggers it after the callback.
+    /// A guard condition was triggered once, at the time `from` of the span. rclpy triggers it
+    /// before the callback. Another pool of threads triggers it after the callback.
     Once {
         guard: u64,
         read_at: Mark,
@@ -93,8 +93,9 @@ pub(super) struct Triggered {
     pub(super) longest: Option<(Mark, Mark)>,
     pub(super) undecided: Option<DecisionId>,
     pub(super) is_pending: bool,
-    /// The worker waited for work after the trigger `last`, so later triggers belong to other work.
-    /// A later publication shows that the callback continues after all.
+    /// The callback's work on its worker seems to have ended: the worker waited for work after the
+    /// trigger `last`, so later triggers belong to other work. A later trigger that follows a
+    /// publication of the callback resets this flag.
     pub(super) is_over: bool,
     pub(super) more: u8,
 }

@@ -24,8 +24,8 @@ struct Open {
     /// Another executor runs callbacks on the same thread. This callback therefore runs that
     /// executor, and is not suspended.
     spins: bool,
-    /// The mark from which on the callback does not run. At this mark, `ended_ns` is the total CPU
-    /// time of all ended executions on the thread.
+    /// The mark from which on the callback does not run. The field `ended_ns` has the total CPU
+    /// time, at this mark, of all ended executions on the thread.
     since: Mark,
     ended_ns: u64,
 }
@@ -279,12 +279,12 @@ impl Spans {
         self.threads.all().find(waits).map(|_| by)
     }
 
-    /// Ends rclpy's own handling of a response if a callback on another thread slept until it was
-    /// done. That callback continues. Returns false if no callback slept for the response.
+    /// Ends rclpy's own handling of a response if a callback on another thread slept until the
+    /// handling was done. That callback continues. Returns false if no callback slept for the
+    /// response.
     ///
     /// rclpy triggers its guard condition once before the handling and once after it. Between the
     /// two, it triggers once for each piece of code that it schedules:
-    ///
     /// - once for a piece of rclpy's own code;
     /// - once for `Client.call`, to wake up the caller, but not for a coroutine that waits;
     /// - once for a callback that the sender has set for the response. The sender does not wait for
@@ -403,9 +403,9 @@ impl Spans {
         Some(self.continue_suspended(ti, 0, &from))
     }
 
-    /// Records that an executor with the guard condition `guard` runs a callback on the thread.
-    /// Callbacks of other executors that have begun on this thread and not ended therefore run this
-    /// executor.
+    /// Records that an executor with the guard condition `guard` runs a callback on the thread. If
+    /// a callback of another executor has begun on this thread and not ended, that callback must be
+    /// the one that runs this executor.
     pub(super) fn note_spin(&mut self, ti: ThreadIndex, guard: u64) {
         for open in &mut self.suspended(ti).open {
             open.spins |= open.thread == ti && open.guard != guard;
@@ -413,8 +413,8 @@ impl Spans {
     }
 
     /// Continues the callback that is suspended in the executor with the guard condition `guard`,
-    /// if there is only one. The caller then ends it. The guard condition was triggered outside of
-    /// callbacks, or after a callback that has ended.
+    /// if there is exactly one. The caller then ends this callback. Called when the guard condition
+    /// was triggered outside of callbacks, or after a callback that has ended.
     pub(super) fn trigger_suspended(
         &mut self,
         cx: &Context,

@@ -305,7 +305,7 @@ impl Threads {
         ti
     }
 
-    /// Makes the thread id free for another thread. The old thread's place stays in use until
+    /// Makes the thread id free for another thread. The entry of the old thread stays in use until
     /// [`Threads::release`].
     pub(super) fn remove(&mut self, tid: u32) -> Option<ThreadIndex> {
         self.of_tid.remove(&tid)

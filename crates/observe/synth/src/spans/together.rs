@@ -12,7 +12,8 @@ use crate::Context;
 
 impl Spans {
     /// Reports whether the entity `e`, which the thread reads now, belongs to the execution of the
-    /// thread's last read. This is so for the endpoints of one action that rclpy takes at once.
+    /// thread's last read. This can only happen for endpoints of one action, because rclpy takes
+    /// from several of them at once.
     pub(crate) fn is_together(&self, cx: &Context, ti: ThreadIndex, e: EntityId) -> bool {
         let Some(action) = cx.entities.get(e).action else {
             return false;

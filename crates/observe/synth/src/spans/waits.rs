@@ -14,13 +14,14 @@ const MOVES_PER_WAIT_MAX: usize = 64;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct ThreadWaits {
-    /// The time from which on the thread is ready to run. Also the CPU on which the thread was
-    /// preempted, or `None` if it was woken up instead.
+    /// The time from which on the thread is ready to run, and the CPU on which it was preempted.
+    /// The CPU is `None` if the thread was woken up instead.
     ready: Option<(u64, Option<u16>)>,
     asleep: Option<u64>,
     moves: Vec<Move>,
     list: Vec<Wait>,
-    /// The start of a nested execution on the thread. Earlier waits belong to the outer execution.
+    /// The start of a nested execution on the thread. Waits before this time belong to the outer
+    /// execution.
     from: u64,
 }
 

@@ -31,7 +31,8 @@ const MAX_LOCK_NS: u64 = 6_000_000;
 pub(super) struct Sleeps {
     asleep: Option<u64>,
     last: Option<Mark>,
-    /// The longest sleep since the last trigger or publication, without sleeps for a mutex.
+    /// The thread's longest sleep since its last trigger or publication, without sleeps for a
+    /// mutex.
     longest: Option<Sleep>,
     /// The sum of the thread's sleeps of more than [`MAX_LOCK_NS`] since the last trigger or
     /// publication, without sleeps for a mutex, in ns. It is a sum because a pool often wakes up
@@ -138,8 +139,8 @@ impl Sleeps {
         self.longest.take()
     }
 
-    /// Returns the mark at which the thread's longest sleep began. A sleep that continues at `time`
-    /// counts too.
+    /// Returns the mark at which the thread's longest sleep began. A sleep that has not ended at
+    /// `time` is considered, too.
     pub(super) fn longest_until(&self, time: u64) -> Option<Mark> {
         let longest = self.longest.map(|longest| (longest.length, longest.from));
         let now = self.asleep.filter(|_| !self.needs_mutex).zip(self.last);

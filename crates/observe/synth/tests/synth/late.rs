@@ -226,7 +226,8 @@ fn junctions_of_a_guessed_node_stay_undecided_and_drop_no_lineage() {
 }
 
 /// Returns the events of a process with intra-process communication. A timer (0x50) puts `/a` into
-/// a ring buffer (0x70), whose reader puts `/b` into another one (0x71).
+/// a ring buffer (0x70), whose reader puts `/b` into another one (0x71). If `publishers` is set,
+/// the recorder finds the publishers of both topics.
 fn intra(publishers: bool) -> String {
     let mut trace = COMMAND.to_string();
     trace += "
@@ -694,10 +695,10 @@ fn a_polling_callback_is_recognised_wherever_the_recording_begins_or_ends_in_it(
     }
 }
 
-/// Returns the events of [`intra`] and of a listener in another process, for which rclcpp also
-/// publishes through the middleware. The process's own subscription also takes from the middleware,
-/// and rclcpp drops these copies. The name of a publisher may be found later than its first
-/// publication.
+/// Returns the events of a process with intra-process communication, and of a listener in another
+/// process. For the listener, rclcpp publishes each message through the middleware as well. The
+/// process's own subscription takes this copy, too, and rclcpp drops it. The recorder finds the
+/// names of the publishers at `publishers_at`.
 fn intra_and_listener(publishers_at: &str) -> String {
     let mut trace = COMMAND.to_string();
     trace += &format!(

@@ -68,7 +68,7 @@ fn model_of(trace: &str, options: SynthOptions) -> Model {
 }
 
 /// Checks what must be true for every model: shares add up, ids are sorted, and the model does not
-/// change when it is written to a file or merged with nothing.
+/// change when it is written to a file and read, or merged as the only model.
 fn check(model: &Model) {
     for chain in &model.chains {
         let f = &chain.figures;

@@ -592,8 +592,8 @@ fn in_rclpy_a_take_in_a_callback_is_an_additional_input_of_the_callback() {
 }
 
 /// Returns the events of the planner's timer, which runs from 0.1 ms on for 2 ms and then spins
-/// another executor (guard 0xa). The subscription of that executor runs for 2 ms, and the executor
-/// handles the response at 6 ms. The timer then continues for 4 ms.
+/// another executor (guard condition 0xa). The subscription of that executor runs for 2 ms. At 6
+/// ms, the executor handles the response to the timer's request, and the timer continues for 4 ms.
 fn py_plan(t: u64, sequence: u64, publishes: bool) -> Vec<String> {
     let request = format!("request_send rmw=0x1040 sequence={sequence}");
     let take = format!("take rmw=0x1020 source_ns={}us", t - 40_000);

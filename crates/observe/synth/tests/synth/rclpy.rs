@@ -4,7 +4,7 @@ use super::*;
 
 /// The events that create process 10: node /py with its clock, publishers of /out (0x10) and /aux
 /// (0x11), and a subscription to /in (0x20). It has a timer of 50 ms (0x50, on the node's clock)
-/// and clients of /sv (0x40) and /sw (0x41). The guard is 0x9.
+/// and clients of /sv (0x40) and /sw (0x41). The guard condition of its executor is 0x9.
 const PY: &str = "
 1ms cpu0 10/10 process command=\"/usr/bin/python3 /opt/py.py\" distribution=kilted rmw=x
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=py

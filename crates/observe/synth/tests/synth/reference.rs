@@ -70,7 +70,7 @@ enum Form {
     PerNode,
 }
 
-/// Simulates the whole system. Transport takes 100 us, and a callback 1 ms.
+/// Simulates all of [`NODES`] for `seconds` s. Transport takes 100 us, and a callback 1 ms.
 pub fn reference(seconds: u64) -> System {
     simulate(seconds, NODES, Form::Processes)
 }

@@ -38,8 +38,8 @@ const LATE: &str = "
 const GID: &str = "gid=01010101010101010101010101010101";
 
 /// Returns the events of a call at `t` us. The service's callback runs for 2 ms. 30 ms later, the
-/// timer's callback responds after 1 ms. `end` says whether the end of the service's callback is
-/// reported, which rclcpp before Kilted does not do.
+/// callback of a timer on thread `answerer` responds after 1 ms. `end` says whether the end of the
+/// service's callback is reported, which rclcpp before Kilted does not do.
 fn call(t: u64, sequence: u64, end: bool, answerer: u32) -> String {
     let (r, s) = (t + 1_000, format!("{GID} sequence={sequence}"));
     let (done, a) = (r + 2_000, r + 30_000);

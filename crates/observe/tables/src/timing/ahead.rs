@@ -18,8 +18,9 @@ pub(crate) struct Part {
     pub(crate) threads: Vec<Thread>,
 }
 
-/// Calls `visit` with all events of the trace, part by part. Passes the rows of switches to `switches` meanwhile.
-/// Returns the processes and names of the trace. Takes memory for events out of `spare`.
+/// Calls `visit` with all events of the trace, part by part, and `switches` with the rows of
+/// context switches. Returns the processes and names of the trace. Uses the memory of the lists
+/// that `spare` returns.
 ///
 /// # Errors
 ///

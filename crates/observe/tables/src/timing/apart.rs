@@ -12,7 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::hash_map::Entry;
 use std::sync::mpsc::Sender;
 
-/// Makes rows of executions of chains and of their stretches.
+/// Makes the rows of the tables of chain executions and of their stretches.
 pub(crate) struct Chains {
     every: Option<Every<OfChain>>,
     facts: Copied,
@@ -21,8 +21,8 @@ pub(crate) struct Chains {
     spare: Spare,
 }
 
-/// Channels that return the lists of batches to be filled again. A new list for each batch would
-/// cost page faults.
+/// The channels that bring used lists of events and reports back to the thread that fills them. A
+/// new list for each batch would cost page faults.
 pub(crate) struct Spare {
     pub(crate) events: Sender<Vec<Event>>,
     pub(crate) reports: Sender<Vec<(usize, Report)>>,

@@ -19,7 +19,8 @@ pub(crate) enum Type {
     Owner,
     /// The name of a topic or service. Rows have its number in the synthesis.
     Topic,
-    /// The id of a chain. Rows have the number of a path. Rows of paths that are not chains are left out.
+    /// The id of a chain. Rows have the number of a path. Rows of paths that are not chains are
+    /// left out.
     Chain,
     Source,
     Word(&'static [&'static str]),

@@ -82,8 +82,8 @@ pub(crate) enum Filled {
 /// Rows of numbers that become a part of a table.
 pub(crate) struct Columns {
     columns: Vec<Values>,
-    /// The columns of callbacks and chains. A row is left out if one of them has a value that is not in the
-    /// model.
+    /// The columns of callbacks and chains. A row is left out if one of them has a value that is
+    /// not in the model.
     required: Vec<(usize, Type)>,
     rows: usize,
     rows_max: usize,
@@ -130,7 +130,8 @@ impl Columns {
         self.rows >= self.rows_max
     }
 
-    /// Returns the part and begins the next one. Returns `None` if the part has no rows.
+    /// Returns the rows that were added so far as a part, and begins the next part. Returns `None`
+    /// if no row was added.
     pub(crate) fn take(&mut self, lookup: &Lookup) -> Option<Part> {
         let rows = std::mem::take(&mut self.rows);
         let new = |column: &mut Values| {

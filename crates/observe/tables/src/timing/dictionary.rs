@@ -19,18 +19,18 @@ use std::iter::repeat_n;
 use std::sync::Arc;
 use zstd::bulk::Compressor;
 
-/// The level of compression of all columns.
+/// The zstd compression level of all columns.
 pub(crate) const ZSTD_LEVEL: i32 = 3;
 
-/// A column whose rows have a name or none.
+/// A column of a table in which each row has a name or no value.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     texts: Vec<String>,
     by_text: FxHashMap<String, u32>,
     by_number: FxHashMap<i64, Option<u32>>,
-    /// The latest number of a row, and its place in `texts`.
+    /// The number with which a row was last added, and the index of its name in `texts`.
     last: Option<(i64, Option<u32>)>,
-    /// The places of the rows that have a name.
+    /// For each row that has a name: the index of the name in `texts`.
     places: Vec<u32>,
     /// One byte for each row, 1 if it has a name and 0 otherwise.
     present: Vec<u8>,
@@ -47,7 +47,8 @@ impl Names {
         }
     }
 
-    /// Adds a row. Calls `text` for the name of a number that is new.
+    /// Adds a row with the name for which `number` stands. Calls `text` for the name if the number
+    /// is new.
     pub(crate) fn push<'a>(
         &mut self,
         number: Option<i64>,
@@ -91,7 +92,7 @@ impl Names {
         Arc::new(self.present.iter().map(text).collect::<StringArray>())
     }
 
-    /// Writes the rows as the next column of a group. `column` describes it.
+    /// Writes the rows as the next column of a row group. `column` describes this column.
     pub(crate) fn write(
         &self,
         group: &mut SerializedRowGroupWriter<'_, File>,
@@ -162,8 +163,9 @@ impl Names {
         bytes
     }
 
-    /// Returns the page of all rows: which of them have a name, if some may have none, and then the places
-    /// of the names. Places have whole bytes, because zstd finds no repetitions in fewer bits.
+    /// Returns the page with all rows. If `with_levels` is set, the page begins with one bit per
+    /// row: 1 if the row has a name. The indices of the names follow. Each index takes whole bytes,
+    /// because zstd finds no repetitions in smaller units.
     fn data(&self, with_levels: bool) -> Vec<u8> {
         let mut bytes = Vec::new();
         if with_levels {
@@ -191,7 +193,8 @@ impl Names {
     }
 }
 
-/// Returns the head of a run of bit-packed values, which come in groups of eight.
+/// Returns the head of a run of bit-packed values in a Parquet page. The values come in groups of
+/// eight.
 fn run_of_eights(values: usize) -> Vec<u8> {
     let mut number = values.div_ceil(8) << 1 | 1;
     let mut bytes = Vec::new();
@@ -211,8 +214,8 @@ mod tests {
     use parquet::file::writer::SerializedFileWriter;
     use parquet::schema::parser::parse_message_type;
 
-    /// Writes the names as the only column of a file, and reads the file. Returns the rows and whether the first
-    /// group has statistics.
+    /// Writes the names as the only column of a file, and reads the file. Returns the rows and
+    /// whether the first group has statistics.
     fn written(names: &Names, repetition: &str) -> (Vec<Option<String>>, bool) {
         let schema = format!("message rows {{ {repetition} binary name (UTF8); }}");
         let schema = Arc::new(parse_message_type(&schema).expect("a schema"));

@@ -90,8 +90,8 @@ pub struct TableOptions<'a> {
     pub progress: &'a mut dyn FnMut(u64),
 }
 
-/// Writes all tables of a trace as `directory/TABLE/RUN.parquet`. Tables of other traces in the same
-/// directory stay. A trace's files are replaced when all of them are complete, `runs` last.
+/// Writes all tables of a trace as `directory/TABLE/RUN.parquet`. Tables of other traces in the
+/// same directory stay. A trace's files are replaced when all of them are complete, `runs` last.
 ///
 /// # Errors
 ///
@@ -360,7 +360,8 @@ fn in_parallel(
     Ok(written)
 }
 
-/// Reads the trace. Returns the tables whose rows are not converted yet, and the facts for their conversion.
+/// Reads the trace. Returns the tables whose rows are not converted yet, and the facts for their
+/// conversion.
 fn read<W: Write + Send>(
     reader: &mut Reader,
     mut sinks: Sinks<W>,
@@ -388,7 +389,7 @@ fn read<W: Write + Send>(
     Ok((wanted, known(reader, rest.lookup, seen)))
 }
 
-/// The results of all events, from which names follow.
+/// The results of reading all events. The names in the tables follow from them.
 struct AllSeen {
     pass: Pass,
     system: System,

@@ -31,11 +31,11 @@ pub(crate) fn culprit_of(number: i64) -> Option<(usize, u32)> {
     Some((kind, (number & i64::from(u32::MAX)) as u32))
 }
 
-/// An item that was reported as lost or overwritten, and was taken later: publisher, subscription, topic,
-/// time of the publication and fate.
+/// An item that was reported as lost or overwritten, and was taken later: publisher, subscription,
+/// topic, time of the publication and fate.
 pub(crate) type Recovered = (i64, i64, i64, i64, i64);
 
-/// The number of a path and of an execution of a chain.
+/// The number of a chain's path, and the number of one execution of the chain.
 pub(crate) type OfChain = (i64, i64);
 
 pub(crate) trait Take {
@@ -44,7 +44,7 @@ pub(crate) trait Take {
     fn failed(&mut self) -> Option<ArrowError>;
 }
 
-/// Takes no rows.
+/// Ignores all rows.
 impl Take for () {
     fn row(&mut self, _: Table, _: &[Option<i64>]) {}
 
@@ -53,7 +53,8 @@ impl Take for () {
     }
 }
 
-/// An observation of synthesis that the thread needs that cuts executions into stretches.
+/// A result of the synthesis that is passed to the thread that divides executions of chains into
+/// stretches.
 pub(crate) enum Report {
     Named(Named),
     Held(Held),
@@ -62,15 +63,15 @@ pub(crate) enum Report {
     Ended(ChainEnd),
 }
 
-/// Consecutive events, and what the synthesis has found at them.
+/// Consecutive events, and the reports of the synthesis about them.
 pub(crate) struct Batch {
     pub(crate) events: Vec<Event>,
-    /// Each report has the place in `events` of the event that led to it.
+    /// Each report comes with the index in `events` of the event that led to it.
     pub(crate) reports: Vec<(usize, Report)>,
     pub(crate) news: News,
 }
 
-/// A synthesis of a trace that makes rows of its executions and items.
+/// Makes rows of the executions and items of a trace. It passes the events to a synthesis.
 pub(crate) struct Pass {
     pub(crate) synth: Synth,
     with_stretches: bool,
@@ -121,8 +122,8 @@ impl Pass {
         self.take(rows);
     }
 
-    /// Returns what was found since the last call. `events` are the events since then, and `spare` is memory for
-    /// the next reports.
+    /// Returns the events since the last call together with the reports about them. `events` are
+    /// these events, and `spare` is a list whose memory the next reports use.
     pub(crate) fn batch(&mut self, events: Vec<Event>, spare: Vec<(usize, Report)>) -> Batch {
         let count = std::mem::take(&mut self.events);
         Batch {

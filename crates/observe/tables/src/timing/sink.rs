@@ -18,7 +18,7 @@ use std::io::Write;
 use std::sync::Arc;
 use zstd::bulk::Compressor;
 
-/// The number of rows in a group of a Parquet file.
+/// The number of rows in a row group of a Parquet file.
 const GROUP_ROWS: usize = 1 << 17;
 
 /// The number of rows in a batch of a stream.

@@ -21,8 +21,8 @@ pub(crate) struct Spool {
 }
 
 impl Spool {
-    /// Creates a file for rows of `width` columns, at most 64, in `directory` or in the system's directory
-    /// for temporary files.
+    /// Creates a file for rows of `width` columns, at most 64, in `directory` or in the system's
+    /// directory for temporary files.
     pub(crate) fn create(directory: Option<&Path>, width: usize) -> io::Result<Spool> {
         let file = match directory {
             Some(directory) => tempfile::tempfile_in(directory)?,

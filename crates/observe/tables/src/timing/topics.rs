@@ -73,8 +73,8 @@ const REST: usize = 4;
 
 type Row = [Option<i64>; WIDTH];
 
-/// The time in ns for which a message is kept back, so that messages with earlier times can come
-/// before it. onbeat cuts an execution into stretches within this time.
+/// The time in ns for which a message is kept back, so that messages with earlier times can be
+/// written before it. onbeat knows the stretches of an execution within this time.
 const WINDOW_NS: i64 = 64_000_000_000;
 
 /// An execution of a chain whose stretches are still missing.
@@ -144,7 +144,8 @@ impl Rows {
         self.wait(message);
     }
 
-    /// Adds the latencies of executions whose stretches are complete: those before `number`.
+    /// Adds the latencies of the executions whose stretches are complete. These are the executions
+    /// with numbers below `number`.
     fn finish_before(&mut self, number: i64) {
         let rest = self.begun.split_off(&number);
         for (number, begun) in std::mem::replace(&mut self.begun, rest) {

@@ -9,8 +9,8 @@ use crate::event::{Event, EventKind, Name};
 use crate::table::{self, FieldSource};
 use std::ops::Range;
 
-/// Decodes blocks of a trace file into events. It allocates only to grow its buffers, and reuses them for
-/// every block.
+/// Decodes blocks of a trace file into events. It allocates only to grow its buffers, and reuses
+/// them for every block.
 pub struct Decoder {
     columns: Columns,
     dictionaries: Dictionaries,
@@ -41,8 +41,8 @@ impl Decoder {
         }
     }
 
-    /// Replaces the content of `out` by the block's events. Fails if the block is damaged, and leaves `out`
-    /// empty then.
+    /// Replaces the content of `out` by the block's events. Fails if the block is damaged, and
+    /// leaves `out` empty then.
     pub fn decode(
         &mut self,
         header: &BlockHeader,
@@ -210,8 +210,8 @@ impl Columns {
         }
     }
 
-    /// Reads a number of more than one byte. It is a function of its own so that `varint` stays small enough
-    /// to be inlined.
+    /// Reads a number of more than one byte. It is a function of its own so that `varint` stays
+    /// small enough to be inlined.
     #[inline(never)]
     fn long_varint(&mut self, column: Column) -> Result<u64, BlockError> {
         let rest = &mut self.rest[column as usize];

@@ -3,8 +3,8 @@ use super::varint;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-/// A fast hasher for addresses and ids. A traced program can choose addresses that collide, but this only
-/// slows the recorder down.
+/// A fast hasher for addresses and ids. A traced program can choose addresses that collide, but
+/// this only slows the recorder down.
 #[derive(Default)]
 pub(super) struct QuickHasher(u64);
 
@@ -80,8 +80,8 @@ impl NumberDictionary {
     }
 }
 
-/// A dictionary of processes and threads. It stores a process id as its difference from the previous one, and
-/// thread ids relative to their process.
+/// A dictionary of processes and threads. It stores a process id as its difference from the
+/// previous one, and thread ids relative to their process.
 pub(super) struct ThreadDictionary {
     numbers: Dictionary<(u32, u32)>,
     last_pid: u32,

@@ -7,8 +7,8 @@ use crate::event::{Event, EventKind, Name};
 use crate::table::{self, FieldSink};
 use std::collections::HashMap;
 
-/// Encodes events into blocks of a trace file. It allocates only to grow its buffers, and reuses them for
-/// every block.
+/// Encodes events into blocks of a trace file. It allocates only to grow its buffers, and reuses
+/// them for every block.
 pub struct Encoder {
     columns: [Vec<u8>; COLUMNS],
     dictionaries: Dictionaries,
@@ -67,8 +67,8 @@ impl Encoder {
         }
     }
 
-    /// Appends one block with these events to `out`. The events must be sorted by time and at most
-    /// [`MAX_EVENTS`].
+    /// Appends one block with these events to `out`. The events must be sorted by time, and there
+    /// must not be more than [`MAX_EVENTS`].
     pub fn encode(&mut self, events: &[Event], sequence: u64, out: &mut Vec<u8>) {
         debug_assert!(events.len() <= MAX_EVENTS);
         let first_ns = events.first().map_or(0, |e| e.time_ns);
@@ -146,7 +146,8 @@ impl Encoder {
     }
 }
 
-/// Estimates CLOCK_REALTIME minus CLOCK_MONOTONIC from the first clock sample or source time stamp of `events`.
+/// Estimates CLOCK_REALTIME minus CLOCK_MONOTONIC from the first clock sample or source time stamp
+/// of `events`.
 fn first_offset(events: &[Event]) -> Option<i64> {
     events.iter().find_map(|e| match e.kind {
         EventKind::ClockOffset {

@@ -28,8 +28,8 @@ pub const MAX_NAME: usize = 64 << 10;
 const PLAIN: u8 = 0;
 const ZSTD: u8 = 1;
 
-/// A column of a block. The variants have the order of the file: dictionaries, one value per event, one value
-/// per field.
+/// A column of a block. The variants have the order of the file: dictionaries, one value per event,
+/// one value per field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Column {
     /// The offset CLOCK_REALTIME minus CLOCK_MONOTONIC at the beginning of the block.
@@ -45,7 +45,8 @@ enum Column {
     Kind,
     Time,
     /// An entry for each source time stamp: whether it is missing, new, or equal to an earlier one.
-    /// For an equal stamp, the entry is the number of new stamps since then.
+    /// For an equal stamp, the entry is the number of different stamps that came after the earlier
+    /// one.
     Stamp,
     NewStamp,
     Handle,

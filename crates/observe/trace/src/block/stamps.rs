@@ -2,8 +2,8 @@
 
 const RECENT: usize = 64;
 
-/// The latest source time stamps of a block. Encoder and decoder keep identical lists, so a repeated stamp
-/// needs only a short reference.
+/// The latest source time stamps of a block. Encoder and decoder keep identical lists, so a
+/// repeated stamp needs only a short reference.
 pub(super) struct RecentStamps {
     ring: [i64; RECENT],
     count: usize,

@@ -1,8 +1,8 @@
 //! Encodes numbers with variable length: 7 bits per byte, lowest first.
 use super::{BlockError, SHORT};
 
-/// Maps signed numbers to unsigned ones, so that numbers near zero stay small: 0, -1, 1, -2 become 0, 1, 2,
-/// 3.
+/// Maps signed numbers to unsigned ones, so that numbers near zero stay small: 0, -1, 1, -2 become
+/// 0, 1, 2, 3.
 #[inline]
 pub(super) fn zigzag(v: i64) -> u64 {
     ((v << 1) ^ (v >> 63)) as u64
@@ -22,7 +22,8 @@ pub(super) fn put(out: &mut Vec<u8>, mut v: u64) {
     out.push(v as u8);
 }
 
-/// Removes a number from the front of `bytes` and returns it. Fails if the number is cut off or too long.
+/// Removes a number from the front of `bytes` and returns it. Fails if the number is cut off or too
+/// long.
 #[inline]
 pub(super) fn take(bytes: &mut &[u8]) -> Result<u64, BlockError> {
     let mut value = 0;

@@ -50,8 +50,8 @@ pub struct DenseOutput {
     pub newest_ns: u64,
 }
 
-/// The outputs of each source and sink, in order of time. The key is the column of the source and the column of
-/// the sink.
+/// The outputs for each pair of a source and a sink, in order of time. The key is the column of the
+/// source and the column of the sink.
 pub type DenseTruth = BTreeMap<(usize, usize), Vec<DenseOutput>>;
 
 type Starts = Rc<BTreeMap<usize, BTreeSet<u64>>>;
@@ -80,8 +80,8 @@ impl Dense {
         1000 + (self.width * layer + column) as u32
     }
 
-    /// Passes the events in order of time to `push`, and returns on which executions of the sources each output
-    /// depends.
+    /// Passes the events in order of time to `push`, and returns on which executions of the sources
+    /// each output depends.
     ///
     /// # Errors
     ///

@@ -21,8 +21,8 @@ const START_NS: u64 = 1_000_000 * MS;
 const OFFSET_NS: i64 = 1_750_000_000_000_000_000;
 const CPUS: usize = 4;
 
-/// Writes `events` events of a simulated system into `writer`. Returns the manifest with which the caller
-/// must finish the writer. Equal seeds give equal traces.
+/// Writes `events` events of a simulated system into `writer`. Returns the manifest with which the
+/// caller must finish the writer. Equal seeds give equal traces.
 pub fn generate(writer: &mut Writer, events: u64, seed: u64) -> Result<Manifest, TraceWriteError> {
     let mut simulation = Simulation::new(seed);
     let mut left = events;

@@ -352,8 +352,8 @@ impl Simulation {
         }
     }
 
-    /// Simulates a computation of about `exec_us` and returns its end. Now and then another thread preempts
-    /// the computation.
+    /// Simulates a computation of about `exec_us` and returns its end. Now and then another thread
+    /// preempts the computation.
     fn compute(&mut self, start_ns: u64, cpu: usize, node: usize, exec_us: u64) -> u64 {
         let exec_ns = exec_us * self.random.between(800, 1200);
         let exec_ns = if self.random.below(50) == 0 {

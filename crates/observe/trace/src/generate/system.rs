@@ -110,8 +110,8 @@ pub(super) fn handle(node: usize, what: u64, number: usize) -> u64 {
 
 pub(super) const NODE: u64 = 1;
 pub(super) const CLOCK: u64 = 2;
-/// The kinds of objects that belong to a callback: `IN` is the rcl handle of its input, `RMW_IN` the
-/// middleware's handle, `CALLBACK` the function.
+/// The kinds of objects that belong to a callback: `IN` is the rcl handle of its input, `RMW_IN`
+/// the middleware's handle, `CALLBACK` the function.
 pub(super) const IN: u64 = 3;
 pub(super) const RMW_IN: u64 = 4;
 pub(super) const CALLBACK: u64 = 5;

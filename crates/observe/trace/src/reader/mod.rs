@@ -64,8 +64,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Opens a trace directory or a single segment. Fails if the path contains no trace, or a trace of an
-    /// unsupported format version.
+    /// Opens a trace directory or a single segment. Fails if the path contains no trace, or a trace
+    /// of an unsupported format version.
     pub fn open(path: impl AsRef<Path>) -> Result<Reader, TraceReadError> {
         let path = path.as_ref().to_path_buf();
         let refused = |source| TraceReadError::Open {
@@ -144,8 +144,8 @@ impl Reader {
         &self.manifest
     }
 
-    /// Returns a sentence for each problem found when the trace was opened and in the latest pass over its
-    /// events.
+    /// Returns a sentence for each problem found when the trace was opened and in the latest pass
+    /// over its events.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -160,8 +160,8 @@ impl Reader {
         self.stats.damaged_blocks
     }
 
-    /// Returns whether the trace has the first segment of the recording. A flight recorder deletes old
-    /// segments and keeps only their initialisation events.
+    /// Returns whether the trace has the first segment of the recording. A flight recorder deletes
+    /// old segments and keeps only their initialisation events.
     pub fn has_beginning(&self) -> bool {
         self.from_start
     }

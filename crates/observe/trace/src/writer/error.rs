@@ -4,8 +4,8 @@ use onbeat_files::MakeError;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// The reason why a trace cannot be started. Its directory cannot be used or contains a trace, or a file
-/// cannot be written.
+/// The reason why a trace cannot be started. Its directory cannot be used or contains a trace, or a
+/// file cannot be written.
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceCreateError {

@@ -26,8 +26,8 @@ pub struct WriterOptions {
     pub segment_bytes: u64,
     /// The approximate size of a block before compression, in bytes: at most 4 MiB.
     pub block_bytes: usize,
-    /// The number of latest segments to keep, at least 1. The writer deletes older segments, but keeps those of
-    /// their events that later events need. `None` keeps all segments.
+    /// The number of latest segments to keep, at least 1. The writer deletes older segments, but
+    /// keeps those of their events that later events need. `None` keeps all segments.
     pub max_segments: Option<usize>,
     /// The zstd compression level of blocks.
     pub level: i32,
@@ -54,8 +54,8 @@ struct Segment {
     length: u64,
 }
 
-/// Writes a trace directory. It collects events in blocks, appends the blocks to segment files, and keeps the
-/// manifest beside them.
+/// Writes a trace directory. It collects events in blocks, appends the blocks to segment files, and
+/// keeps the manifest beside them.
 pub struct Writer {
     directory: Directory,
     options: WriterOptions,
@@ -182,8 +182,8 @@ impl Writer {
         self.written.bytes
     }
 
-    /// Returns the number of events that were written to segments so far. Events of the current block are not
-    /// included.
+    /// Returns the number of events that were written to segments so far. Events of the current
+    /// block are not included.
     pub fn events_written(&self) -> u64 {
         self.written.events
     }

@@ -3,26 +3,27 @@ use crate::event::{Event, EventKind};
 use crate::table;
 use std::collections::{HashSet, VecDeque};
 
-/// The number of noted events of a segment from which on the needless ones are removed.
+/// The number of noted events at which the events that a reader does not need are first removed
+/// from the list of a segment. Noted events are those that describe the system.
 const NOTED_MIN: usize = 1024;
 
 /// The initialisation events that a flight recorder must not lose when it deletes segments.
 #[derive(Default)]
 pub(super) struct Retained {
-    /// The number and the noted events of each segment.
+    /// For each segment: its number, and its noted events, which describe the system.
     live: VecDeque<(u32, Vec<Event>)>,
     past: Vec<Event>,
-    /// The number of noted events of the current segment at which the needless ones are removed next.
+    /// The number of noted events of the current segment at which the events that a reader does not
+    /// need are removed next.
     next_removal: usize,
 }
 
 impl Retained {
-    /// Returns the number of segments.
     pub(super) fn segments(&self) -> usize {
         self.live.len()
     }
 
-    /// Returns the noted events of the deleted segments, in order of time.
+    /// Returns the events of the deleted segments that a reader still needs, in order of time.
     pub(super) fn past(&self) -> &[Event] {
         &self.past
     }
@@ -38,8 +39,8 @@ impl Retained {
 
     /// Notes the events of the current segment that describe the system.
     ///
-    /// A program that makes a timer for each wait describes hundreds of timers in a second, and a segment can
-    /// last for hours. So only the events that a reader needs stay in memory.
+    /// A program that makes a timer for each wait describes hundreds of timers in a second, and a
+    /// segment can last for hours. So only the events that a reader needs stay in memory.
     pub(super) fn note(&mut self, segment: u32, events: &[Event]) {
         let Some((number, noted)) = self.live.back_mut() else {
             return;
@@ -52,8 +53,9 @@ impl Retained {
         }
     }
 
-    /// Takes over the noted events of the oldest segment, except the events of ended threads and processes.
-    /// Returns the segment's number.
+    /// Moves the noted events of the oldest segment to the list of the deleted segments. Drops the
+    /// events of everything that has ended, and the events of the ends. Returns the segment's
+    /// number.
     pub(super) fn take_over_oldest(&mut self) -> Option<u32> {
         let (number, events) = self.live.pop_front()?;
         self.past.extend(events);
@@ -65,17 +67,18 @@ impl Retained {
         Some(number)
     }
 
-    /// Adds a segment again whose file could not be deleted. Its events are already taken over.
+    /// Adds a segment again whose file could not be deleted. Its events have already been moved to
+    /// the list of the deleted segments.
     pub(super) fn put_back(&mut self, segment: u32) {
         self.live.push_front((segment, Vec::new()));
     }
 }
 
-/// Removes the events that later events of the list make needless: those of ended processes, threads and
-/// handles, and all but the latest about each object. A program that makes a timer for each wait describes
-/// millions of timers at few addresses.
+/// Removes the events that later events of the list make needless: those of ended processes,
+/// threads and handles, and all but the latest about each object. A program that makes a timer for
+/// each wait describes millions of timers at few addresses.
 ///
-/// An end stays if it may concern events before the list.
+/// The event of an end stays if it may concern events before the list.
 fn remove_needless(events: &mut Vec<Event>) {
     let mut later = Later::default();
     events.reverse();
@@ -88,14 +91,16 @@ fn remove_needless(events: &mut Vec<Event>) {
     });
 }
 
-/// The facts about later events that make earlier ones needless.
+/// The facts about later events that make earlier ones needless. They are collected while the
+/// events are processed from last to first.
 #[derive(Default)]
 struct Later {
     /// The processes that end.
     pids: HashSet<u32>,
     /// The threads that end, with their processes.
     tids: HashSet<(u32, u32)>,
-    /// The ended threads of which no earlier event can be seen, because they were born later.
+    /// The ended threads that were created in one of the later events. No earlier event can concern
+    /// them.
     born: HashSet<(u32, u32)>,
     /// The handles that end, with their processes.
     handles: HashSet<(u32, u64)>,
@@ -104,7 +109,8 @@ struct Later {
 }
 
 impl Later {
-    /// Reports whether a reader needs an event although the later events exist. Takes note of the event.
+    /// Reports whether a reader needs an event in spite of the events that were passed before. The
+    /// caller passes the events from last to first.
     fn needs(&mut self, event: &Event) -> bool {
         let (pid, thread) = (event.pid, (event.pid, event.tid));
         let is_main = event.pid == event.tid;
@@ -223,7 +229,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Returns what a reader needs of all events, one after the other.
+    /// Returns the events that a reader needs, computed from first to last. This is the reference
+    /// for `remove_needless`.
     fn needed(events: &[Event]) -> Vec<Event> {
         let mut needed: Vec<Event> = Vec::new();
         for event in events {

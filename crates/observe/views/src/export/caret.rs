@@ -212,8 +212,8 @@ impl<'a> Node<'a> {
         self.callbacks.iter().copied().find(|c| c.id == id)
     }
 
-    /// Returns the entries of the node's callbacks. CARET distinguishes callbacks by type, then by
-    /// period or topic, symbol and order.
+    /// Returns the entries of the node's callbacks for CARET's file. CARET distinguishes callbacks
+    /// by type, then by period or topic, symbol and order.
     fn entries(&self) -> Vec<String> {
         let mut alike: BTreeMap<(CallbackType, Option<u64>, &str, &str), usize> = BTreeMap::new();
         let entry = |c: &&'a Callback| {

@@ -3,8 +3,8 @@
 use onbeat_document::schema::{Callback, CallbackType};
 use onbeat_document::text;
 
-/// Returns the two lines in a callback's box: what triggers it, and its figures. The second line is
-/// empty if it has no figures.
+/// Returns the two lines in a callback's box: what triggers the callback, and its figures. The
+/// second line is empty if the callback has no figures.
 pub fn captions(callback: &Callback) -> (String, String) {
     let caption = match callback.kind {
         CallbackType::Timer => match callback.period_ns {

@@ -16,8 +16,8 @@ pub(super) struct Cluster {
     pub(super) name: String,
     pub(super) first: usize,
     pub(super) last: usize,
-    /// The callbacks in each of the cluster's ranks, beginning with rank `first`. Each list is
-    /// ordered from top to bottom.
+    /// The callbacks in each rank of this cluster (the box of a node), beginning with rank `first`.
+    /// Each list is ordered from top to bottom.
     pub(super) columns: Vec<Vec<usize>>,
 }
 
@@ -37,7 +37,8 @@ pub(super) struct Plan<'a> {
     pub(super) clusters: Vec<Cluster>,
     pub(super) cluster_of: Vec<usize>,
     pub(super) tracks: Vec<Track>,
-    /// The distance of each callback's middle from the top of its cluster, in pixels.
+    /// The distance of each callback's middle from the top of its cluster (the box of its node), in
+    /// pixels.
     pub(super) inner: Vec<f64>,
     pub(super) height: Vec<f64>,
     pub(super) pulls: Vec<(Port, Port, f64)>,

@@ -2,7 +2,7 @@
 
 use super::plan::{Item, Plan, Port};
 
-/// The weight with which every item is drawn to the middle of the drawing. A wire draws an item
+/// The weight with which every item is pulled to the middle of the drawing. A wire pulls an item
 /// with a weight of about 1.
 const GRAVITY: f64 = 0.4;
 

@@ -102,8 +102,8 @@ impl TopicLosses {
     }
 
     /// Returns a cause as a sentence, such as `37 of 600 items of /scan to /fusion were
-    /// overwritten: its history holds 1 item, and /fusion:timer(100ms) ran for 48 ms meanwhile (35 of
-    /// 37).`
+    /// overwritten: its history holds 1 item, and /fusion:timer(100ms) ran for 48 ms meanwhile (35
+    /// of 37).`
     pub fn sentence(&self, cause: &Cause) -> String {
         let (is, count) = (if cause.count == 1 { "was" } else { "were" }, cause.count);
         let to = match cause.kind {

@@ -28,12 +28,14 @@ pub(super) enum Key {
     Unknown(LossReason),
 }
 
-/// The items for which one state took most of their waiting time until later items overwrote them.
+/// The sums over those overwritten items for which one and the same state took most of the time
+/// that they waited.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Culprit {
     pub(super) count: u64,
     pub(super) ns: u64,
-    /// For each state that the culprit was in during this time: the duration of the state in ns.
+    /// For each state that the culprit was in while these items waited: the duration of the state
+    /// in ns.
     pub(super) during: FxHashMap<Meanwhile, u64>,
 }
 

@@ -82,8 +82,8 @@ impl Numbers {
     }
 }
 
-/// The cause of a stretch: kind, place, culprit, the culprit's state, and the reason why the kind
-/// is unknown.
+/// The cause of a stretch: its kind, the id of the callback or synchroniser to which it belongs,
+/// the culprit, the culprit's state, and the reason why the kind is unknown.
 type Key<'a> = (
     Kind,
     &'a str,

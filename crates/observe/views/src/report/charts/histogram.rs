@@ -71,7 +71,8 @@ fn axis(dist: &Dist) -> Axis {
     }
 }
 
-/// Returns the number of values in each bar. Divides a bucket that is wider than a bar evenly.
+/// Returns the number of values in each bar. The values of a bucket that is wider than a bar are
+/// divided evenly among the bars.
 fn bins(dist: &Dist, axis: &Axis) -> Vec<f64> {
     let (min, max) = (dist.min() as f64, dist.max() as f64);
     let mut bins = vec![0.0f64; BINS];

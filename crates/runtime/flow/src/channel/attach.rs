@@ -125,8 +125,8 @@ impl Channel {
         self.state.options
     }
 
-    /// Attaches the producer. If the last one died during a delivery, this call finishes that
-    /// delivery.
+    /// Attaches the producer. If the previous producer died during a delivery, this call finishes
+    /// that delivery.
     pub fn producer(&self) -> Result<Producer, AttachError> {
         let state = &self.state;
         // A consumer that attaches or leaves may hold the producer's place for a moment: it then
@@ -152,7 +152,8 @@ impl Channel {
         self.attach(CONSUMER, None)
     }
 
-    /// Attaches a consumer that wakes `waker`, for a thread that waits for several channels.
+    /// Attaches a consumer whose new items wake the thread that sleeps at `waker`. One thread can
+    /// so wait for several channels.
     pub fn consumer_on(&self, waker: &Waker) -> Result<Consumer, AttachError> {
         self.attach(CONSUMER, Some(waker))
     }

@@ -385,8 +385,8 @@ impl Drop for Consumer {
 #[derive(Clone, Copy, PartialEq)]
 enum Use {
     Borrowed,
-    /// The item is the newest value. The consumer refers to it until a newer value replaces it. It
-    /// already counts as consumed.
+    /// The item is the newest value. The consumer refers to it until a newer value replaces it. The
+    /// item already counts as consumed.
     Newest,
 }
 

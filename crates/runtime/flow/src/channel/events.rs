@@ -105,7 +105,8 @@ impl EndEvents {
         EndEvents(Some(End { record, _name }))
     }
 
-    /// Marks the item of this number as sent. Call this before anybody can receive the item.
+    /// Reports to recorders that the item with this number is sent. Call this before anybody can
+    /// receive the item.
     #[inline]
     pub fn sent(&self, number: u64) {
         if let Some(end) = self.0.as_ref().filter(|_| watch::is_watched()) {
@@ -113,7 +114,8 @@ impl EndEvents {
         }
     }
 
-    /// Marks the item of this number as received. Call this before the item is used.
+    /// Reports to recorders that the item with this number was received. Call this before the item
+    /// is used.
     #[inline]
     pub fn received(&self, number: u64) {
         if let Some(end) = self.0.as_ref().filter(|_| watch::is_watched()) {

@@ -4,8 +4,8 @@ use crate::memory::region::ALIGN;
 
 pub(crate) const SLOT_HEAD: usize = ALIGN;
 
-/// The offsets of the words before the rings: the producer's signal, counters, and the description
-/// of the channel.
+/// The offsets in bytes of the words before the rings in a channel's memory: the producer's signal,
+/// counters, and the description of the channel.
 pub(crate) mod head {
     use super::ALIGN;
 

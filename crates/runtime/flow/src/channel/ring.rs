@@ -14,7 +14,8 @@ use crate::wait::Signal;
 pub(crate) const FREE: u32 = 0;
 pub(crate) const CONSUMER: u32 = 1;
 pub(crate) const OBSERVER: u32 = 2;
-/// The ring's state after its consumer has left, until the consumer's references are given back.
+/// The ring's state after its consumer has left, until the consumer's references to payloads are
+/// removed.
 pub(crate) const LEFT: u32 = 3;
 
 /// The largest number of attempts of a consumer to take an entry. An attempt fails if the producer
@@ -90,8 +91,9 @@ impl<'a> Ring<'a> {
         }
     }
 
-    /// Returns the word that contains the head. The consumer advances the head when it takes the
-    /// oldest entry, the producer when it drops the oldest entry.
+    /// Returns the word that contains the head, the number of the oldest entry. The consumer
+    /// advances the head when it takes the oldest entry, the producer when it drops the oldest
+    /// entry.
     #[inline]
     fn head_word(&self) -> &'a AtomicU64 {
         self.memory.u64(self.offset + ring::HEAD)
@@ -174,8 +176,8 @@ impl<'a> Ring<'a> {
         self.dropped_word().store(0, Ordering::Relaxed);
     }
 
-    /// Drops the oldest entry if there are `depth`, so that there is room for one more. Returns the
-    /// dropped entry's slot. Calls `journal` with the old head before the head moves. Only the
+    /// Drops the oldest entry if the ring has `depth` entries, so that one more fits in. Returns
+    /// the dropped entry's slot. Calls `journal` with the old head before the head moves. Only the
     /// producer calls this.
     #[inline]
     pub(crate) fn make_room(&self, depth: u32, journal: impl FnOnce(Head)) -> Option<u32> {

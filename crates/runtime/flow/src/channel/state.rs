@@ -79,7 +79,7 @@ impl ChannelState {
         Signal::at(&self.memory, head::SIGNAL)
     }
 
-    /// Returns the number of items sent, which is also the number of the next one.
+    /// Returns the number of items sent, which is also the number of the next item.
     #[inline]
     pub(crate) fn sent(&self) -> &AtomicU64 {
         self.memory.u64(head::SENT)

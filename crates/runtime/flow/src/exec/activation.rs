@@ -27,7 +27,8 @@ pub enum Surplus {
     Drop,
 }
 
-/// The settings of a task's input: how many items trigger it, and what happens to further items.
+/// The settings of a task's input: how many items trigger it, and what happens to items beyond this
+/// number.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Input {
@@ -206,7 +207,7 @@ impl Activation {
         &self.arrived
     }
 
-    /// Returns the number of releases of a period that passed unused.
+    /// Returns the number of releases of the task's period that passed without an execution.
     pub fn overruns(&self) -> u64 {
         self.overruns
     }

@@ -83,7 +83,7 @@ mod calls {
 
     /// Sleeps until one of the words no longer has its `seen` value, at most until `deadline_ns`.
     /// On kernels before Linux 5.16 it sleeps on the first word for at most 1 ms, so that the
-    /// caller polls the others.
+    /// caller can check the other words.
     pub(crate) fn wait_any(words: &[Word<'_>], deadline_ns: Option<u64>) {
         static MISSING: AtomicBool = AtomicBool::new(false);
         if let [only] = words {

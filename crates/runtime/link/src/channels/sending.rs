@@ -41,8 +41,8 @@ fn finish(control: &Control, end: Option<&End>) {
     control.leave();
 }
 
-/// Attaches a consumer in place of a host that left before items came. The producer starts only
-/// when each host has a consumer.
+/// Attaches a consumer in place of a host that left before items came. Without this consumer the
+/// producer would wait for ever, because it starts only when each host has a consumer.
 fn stand_in(channel: &Channel, control: &Control) {
     if !control.hosts.is_any_left() {
         return;

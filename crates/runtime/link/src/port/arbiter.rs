@@ -21,13 +21,14 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 
-/// The bits of a word that contain a time, in ns of CLOCK_MONOTONIC. These are the words of
-/// requests and of the window's shares. The time overflows after two years.
+/// The bits of a word that contain a time, in ns of CLOCK_MONOTONIC. The words of requests and of
+/// the window's shares have this form. The time overflows after two years.
 const INSTANT: u64 = (1 << 56) - 1;
 
 const AWAKE: u32 = 0;
-/// The state of a transfer's thread that sleeps until its bell rings. The bell means that the
-/// thread may ask for shares of the window again.
+/// The state of a transfer's thread that sleeps until its bell rings. The bell is a counter in
+/// shared memory: another transfer increases it when this thread may ask for shares of the window
+/// again.
 const ON_BELL: u32 = 1;
 /// The state of a transfer's thread that sleeps until its connection reports an event. Other
 /// processes never wake such a thread.
@@ -310,7 +311,8 @@ impl<'p> Arbiter<'p> {
     }
 
     /// Returns the number of chunks that the port granted to transfers of higher priority. The
-    /// count of a transfer restarts at 0 when another transfer takes its place on the port.
+    /// returned number can fall: the count of a place on the port restarts at 0 when another
+    /// transfer takes the place.
     pub fn granted_above(&self, priority: u8) -> u64 {
         let above = |seat: &&Seat| seat.priority.load(Relaxed) > u32::from(priority);
         let seats = self.page.seats.iter().filter(above);
@@ -440,8 +442,8 @@ mod tests {
 
     #[derive(Debug, Clone, Copy)]
     enum Step {
-        /// A message arrives at a transfer that has no other message: place on the port, priority,
-        /// shares per chunk, number of chunks.
+        /// A message arrives at a transfer that has no other message. The fields are the transfer's
+        /// place on the port, priority, shares per chunk, number of chunks.
         Comes(usize, u8, usize, usize),
         Acknowledged,
     }

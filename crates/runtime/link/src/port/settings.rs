@@ -56,8 +56,8 @@ pub(super) fn wire_ns(bytes: u64, bits_per_second: u64) -> u64 {
     u64::try_from(ns).unwrap_or(u64::MAX)
 }
 
-/// Returns the most bytes on the wire that a chunk with `chunk` bytes of content needs: encrypted,
-/// with the headers of all layers.
+/// Returns the largest number of bytes on the wire that a chunk with `chunk` bytes of content can
+/// need: encrypted, with the headers of all layers.
 fn on_wire(chunk: u64) -> u64 {
     // Settings change before they are checked. No allowed chunk is as large as this.
     let content = chunk.min(1 << 40) as usize;
@@ -112,7 +112,8 @@ impl Settings {
         self
     }
 
-    /// Sets the size of a chunk's content, in bytes. The measured rate then no longer changes it.
+    /// Sets the size of a chunk's content, in bytes. The measured rate then no longer changes the
+    /// size.
     pub fn chunk_bytes(mut self, bytes: usize) -> Settings {
         self.chunk_bytes = bytes as u64;
         self.is_measured = false;
@@ -254,7 +255,7 @@ impl Settings {
         self.share_bytes() * shares as u64
     }
 
-    /// Returns the number of bytes on the wire for `bytes` of a connection that leave in full
+    /// Returns the number of bytes on the wire for `bytes` bytes of content that leave in full
     /// chunks.
     pub(super) fn carried(&self, bytes: u64) -> u64 {
         let whole = on_wire(self.chunk_bytes);

@@ -86,7 +86,7 @@ pub enum Go {
     /// CLOCK_MONOTONIC).
     Later(u64),
     /// The connection's own chunks fill the window. The caller asks again when the peer
-    /// acknowledges one, when the port wakes it, or at this time (ns of CLOCK_MONOTONIC).
+    /// acknowledges one of them, when the port wakes it, or at this time (ns of CLOCK_MONOTONIC).
     Full(u64),
 }
 
@@ -374,8 +374,8 @@ impl Transfer {
         connection.listener == Listener::Port && !connection.posted.is_empty()
     }
 
-    /// Makes the port's thread wait for acknowledgements from now on. Returns whether any are still
-    /// missing.
+    /// Makes the port's thread wait for acknowledgements from now on. Returns whether any
+    /// acknowledgements are still missing.
     pub(super) fn hand_over(&self) -> bool {
         let mut connection = self.connection();
         connection.listener = Listener::Port;

@@ -77,8 +77,8 @@ pub struct Stall {
     /// The time from the event that made the step necessary until the step was done, in ns; at most
     /// 2 s.
     pub took_ns: u64,
-    /// The time at which the step was done, in ns of CLOCK_MONOTONIC, up to 4 us too early. It
-    /// wraps when the link is 52 days old.
+    /// The time at which the step was done, in ns of CLOCK_MONOTONIC, up to 4 us too early. The
+    /// time wraps to 0 when the link is 52 days old.
     pub done_ns: u64,
 }
 

@@ -245,8 +245,8 @@ impl Ledger {
         }
     }
 
-    /// Leaves out the next distance between items, because items before and after this call come
-    /// from different places. Real-time safe.
+    /// Leaves the next time between two items out of the figures, because the item before this call
+    /// and the item after it come from different places of the recording. Real-time safe.
     pub(crate) fn interrupt(&mut self) {
         self.rows.iter_mut().for_each(|row| row.last = None);
     }

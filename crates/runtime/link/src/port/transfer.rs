@@ -364,8 +364,9 @@ impl Transfer {
         }
     }
 
-    /// Handles a socket event in the port's thread: gives back the shares of acknowledged chunks.
-    /// Returns whether the port's thread must wait for the next event too.
+    /// Handles a socket event in the port's thread: gives the shares of acknowledged chunks back to
+    /// the window. Returns whether the port's thread must wait for another event of this
+    /// connection.
     pub(super) fn on_socket_event(&self) -> bool {
         if self.settle(true) {
             self.ring();

@@ -260,7 +260,8 @@ impl OutMemory {
         }
     }
 
-    /// Returns a transfer of a part of a message (offset, bytes) into the same slot at the peer.
+    /// Returns a transfer that copies a part (offset, bytes) of the message in the slot `place`
+    /// into the peer's slot with the same number.
     pub fn to_peer(&self, place: usize, (offset, bytes): (usize, usize), ring: Window) -> Transfer {
         let at = place * self.0.parts.sizes.message_bytes + offset;
         self.0.keys.out.to(at, bytes, ring, at)

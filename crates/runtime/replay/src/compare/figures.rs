@@ -39,7 +39,8 @@ pub struct Compared {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Alone {
     pub count: u64,
-    /// The recorded times of the first ten such messages, in ns since the begin of the comparison.
+    /// The recorded times of the first ten of these messages without a partner, in ns since the
+    /// begin of the comparison.
     pub first_at_ns: Vec<i64>,
 }
 
@@ -175,7 +176,7 @@ impl FieldTally {
 }
 
 /// The distribution of the times from the recorded to the observed message, in ns. `min` and `max`
-/// are exact; percentiles are exact to a thousandth.
+/// are exact; percentiles are exact to a thousandth of their value.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Shift {

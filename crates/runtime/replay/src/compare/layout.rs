@@ -111,8 +111,8 @@ struct Builder<'t> {
 
 impl Layout {
     /// Parses the definition of a message type. `definition` contains the type's own definition,
-    /// and then those of the types that it uses. Each of these follows a line of `=` and a line
-    /// `MSG: package/Name`.
+    /// and then those of the types that it uses. A line of `=` and a line `MSG: package/Name`
+    /// precede each definition of a used type.
     ///
     /// # Errors
     /// Returns the reason why messages of the type cannot be read by this definition.

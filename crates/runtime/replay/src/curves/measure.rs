@@ -174,8 +174,8 @@ fn join(last: &mut Clump, next: Clump) {
     last.bytes = last.bytes.saturating_add(next.bytes);
 }
 
-/// Returns the numbers 1, 2, 3 and so on up to `most`. Larger numbers grow by a sixteenth each,
-/// which limits the size of an envelope.
+/// Returns the numbers 1, 2, 3 and so on up to `most`. From 32 on, each number exceeds the one
+/// before by about a sixteenth, which limits the size of an envelope.
 fn steps(most: u64) -> impl Iterator<Item = u64> {
     std::iter::successors(Some(1u64), |&step| step.checked_add((step / 16).max(1)))
         .take_while(move |&step| step <= most)
@@ -290,8 +290,9 @@ impl ServiceMeter {
         self.resumed = false;
     }
 
-    /// Returns bounds of the service for every time interval in which the loader did not wait for
-    /// room. The list of bounds is empty if the loader delivered too few items.
+    /// Returns lower bounds of the service. Each bound holds in every time interval in which the
+    /// loader did not wait for room. The list of bounds is empty if the loader delivered too few
+    /// items.
     pub fn service(&self) -> Service {
         let (_, items, bytes) = self.trace.total();
         Service {

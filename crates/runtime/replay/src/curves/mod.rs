@@ -72,8 +72,8 @@ impl Service {
         }
     }
 
-    /// Returns the bound on bytes with which the buffer is smallest, or `None` if every bound is
-    /// too slow for `arrival`.
+    /// Returns the one of the bounds on bytes that needs the smallest buffer. Returns `None` if
+    /// every bound is too slow for `arrival`.
     pub fn best_for(&self, arrival: &Arrival) -> Option<RateLatency> {
         let enough = self
             .bytes

@@ -28,13 +28,13 @@ struct Bucket {
     from_ns: u64,
 }
 
-/// A violation of an envelope: a time interval contained more units than the envelope allows.
+/// A violation of an [`Upper`] curve: a time interval contained more units than the curve allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {
     /// The length of the time intervals that contain too many units, in ns. Longer intervals also
     /// contain too many.
     pub stretch_ns: u64,
-    /// The number of units above the envelope, rounded up.
+    /// The number of units above the curve, rounded up.
     pub units: u64,
 }
 
@@ -61,8 +61,8 @@ impl Monitor {
         }
     }
 
-    /// Adds `units` units at `time_ns`. Returns the violation if the traffic now exceeds the
-    /// envelope. A time before the previous one counts as the previous one.
+    /// Adds `units` units at `time_ns`. Returns the violation if the traffic now exceeds the curve.
+    /// A time before the previous one counts as the previous one.
     pub fn observe(&mut self, time_ns: i64, units: u64) -> Option<Left> {
         let last_ns = self.last_ns.unwrap_or(time_ns);
         let passed_ns = if time_ns > last_ns {

@@ -36,7 +36,8 @@ impl Extent {
 }
 
 /// The distribution of how late items left, in ns after they were due. Percentiles are exact to one
-/// per cent. A percentile is `None` if there are too few items for it. The extent is exact.
+/// per cent of their value. A percentile is `None` if there are too few items for it. The extent is
+/// exact.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Lateness {

@@ -48,8 +48,8 @@ pub struct Settings {
     pub priority: Option<u8>,
     /// The CPU on which the player runs. `None` leaves the choice to the kernel.
     pub cpu: Option<usize>,
-    /// The time in ns for which the player busy-waits before each item is due. The player does not
-    /// sleep until the item is due, because a sleep may end late.
+    /// The time in ns before each item is due during which the player busy-waits instead of
+    /// sleeping, because a sleep may end late.
     pub spin_ns: u64,
     /// The period of `/clock`, in ns. `None` means that no clock is published.
     pub clock_ns: Option<u64>,

@@ -44,7 +44,7 @@ impl std::fmt::Debug for Channel {
 }
 
 impl Channel {
-    /// Creates a channel within this process. Allocates all its memory now.
+    /// Creates a channel within this process, and allocates all of the channel's memory.
     pub fn new(options: Options) -> Result<Channel, CreateError> {
         let layout = options.layout()?;
         let heap = Heap::new(layout.size, layout.consumers + 1);
@@ -104,7 +104,7 @@ impl Channel {
         self.state.link.get()
     }
 
-    /// Returns a view of how many items the consumers have consumed.
+    /// Returns an object that shows how many items the consumers have consumed.
     pub fn progress(&self) -> Progress {
         Progress::new(Arc::clone(&self.state))
     }
@@ -194,8 +194,8 @@ impl Channel {
         })
     }
 
-    /// Empties the ring of the consumer with the number `consumer`. This process must have claimed
-    /// that number. Returns `false` if the producer still uses the ring.
+    /// Empties the ring (the queue) of the consumer with the number `consumer`. This process must
+    /// have claimed that number. Returns `false` if the producer still uses the ring.
     fn prepare(&self, consumer: usize) -> bool {
         let (state, ring) = (&self.state, self.state.ring(consumer));
         let last = ring.state().load(Ordering::Acquire);
@@ -226,8 +226,8 @@ impl Channel {
         stats::of_producer(&self.state)
     }
 
-    /// Returns the number of payloads that wait for consumers or that consumers borrow. Checks the
-    /// whole pool.
+    /// Returns the number of payloads that wait for consumers or that consumers borrow. Checks each
+    /// payload of the channel.
     pub fn payloads_in_use(&self) -> usize {
         let state = &self.state;
         let in_use = |&slot: &usize| {

@@ -57,8 +57,8 @@ pub enum OnDeath {
     /// After a consumer's death, the producer waits until as many consumers as expected are
     /// attached again. Consumers of a dead producer wait for the next one.
     Pause,
-    /// After a death, the other side gets an error. Sending fails. Receiving fails once all items
-    /// are received. The program decides how to continue.
+    /// After a consumer's death, sending fails. After the producer's death, receiving fails once
+    /// all items are received. The program decides how to continue.
     Fail,
 }
 

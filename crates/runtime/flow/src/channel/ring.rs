@@ -264,7 +264,8 @@ impl<'a> Ring<'a> {
         counted.wrapping_add(u64::from(low.wrapping_sub(counted as u32)))
     }
 
-    /// Extends the count of drops beyond 32 bits. Only the producer calls this.
+    /// Copies the number of dropped entries, which the head contains in 32 bits, into a count of 64
+    /// bits. Only the producer calls this.
     pub(crate) fn count_dropped(&self) {
         self.dropped_word().store(self.dropped(), Ordering::Relaxed);
     }

@@ -18,11 +18,11 @@ pub use onbeat_time::Slot;
 use super::schedule::{Clock, Releases};
 use super::timer::Timer;
 
-/// The treatment of items beyond the threshold when the task runs.
+/// The treatment of items beyond an input's threshold when the task runs.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Surplus {
-    /// Items beyond the threshold count towards the next execution.
+    /// Items beyond the input's threshold count towards the next execution.
     Keep,
     Drop,
 }

@@ -93,7 +93,8 @@ impl Priorities {
         }
     }
 
-    /// Adds a task to a thread. A higher priority runs first. Ignores [`Task::on`].
+    /// Adds a task to a thread. A higher priority runs first. Ignores the thread that [`Task::on`]
+    /// sets.
     pub fn task<S: Send + 'static>(
         &mut self,
         thread: usize,

@@ -34,8 +34,8 @@ pub(super) fn send_items(channel: &Channel, mut out: Box<dyn Outgoing>, control:
     finish(control, end.as_ref());
 }
 
-/// Ends the relay and removes this host from the hosts that receive the channel. If the link broke,
-/// call this function before the credits of unconsumed items are returned.
+/// Ends the relay, and removes its receiving host from the hosts that receive the channel. If the
+/// link broke, call this function before the credits of unconsumed items are returned.
 fn finish(control: &Control, end: Option<&End>) {
     control.end(end);
     control.leave();

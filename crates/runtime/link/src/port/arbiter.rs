@@ -65,15 +65,16 @@ pub struct Lent {
 pub struct Rules {
     pub shares: usize,
     pub lease_ns: u64,
-    /// The longest time for which the most urgent transfer may leave free shares of the window
-    /// unused, ns. After that, other transfers go first.
+    /// The longest time, in ns, for which the most urgent transfer may leave free shares (parts) of
+    /// the window unused. After that, other transfers go first.
     pub patience_ns: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     Granted(Lent),
-    /// The chunk must wait. Its transfer asks again at this instant (ns) at the latest.
+    /// The chunk must wait. Its transfer asks again at this instant (ns of CLOCK_MONOTONIC) at the
+    /// latest.
     Wait {
         until_ns: u64,
     },
@@ -81,8 +82,8 @@ pub enum Answer {
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Patience {
-    /// The time since which the more urgent transfer could have posted a chunk and has not done so.
-    /// `None` if it cannot post, or has posted a chunk meanwhile.
+    /// The time since which a more urgent transfer could have posted a chunk and has not done so,
+    /// in ns of CLOCK_MONOTONIC. `None` if it cannot post, or has posted a chunk meanwhile.
     since_ns: Option<u64>,
     granted: u64,
     passed: u64,
@@ -136,9 +137,9 @@ impl<'p> Arbiter<'p> {
         ahead.is_none_or(|(other, at)| (other, SEATS - at) < (want, SEATS - seat))
     }
 
-    /// Returns the remaining time of the lease of a share of the window, in ns. Returns the share's
-    /// word as an error if the share is free. Sets the word to 0 if no transfer can have written
-    /// it, so that it never counts as a lease.
+    /// Returns how much longer the transfer that has this share (part) of the window may keep it,
+    /// in ns. If the share is free, returns the share's word as an error. If no transfer can have
+    /// written the word, sets it to 0, which means a free share.
     fn lease_left_ns(&self, share: &AtomicU64, now_ns: u64) -> Result<u64, u64> {
         let seen = share.load(SeqCst);
         match lease_end_left_ns(seen, now_ns) {
@@ -193,8 +194,8 @@ impl<'p> Arbiter<'p> {
         None
     }
 
-    /// Gives shares of the window back. Skips shares that another transfer has taken in the
-    /// meantime, and returns the number of skipped shares.
+    /// Gives a transfer's shares (parts) of the window back. Skips shares that another transfer has
+    /// taken in the meantime, and returns the number of skipped shares.
     pub fn give_back(&self, seat: usize, lent: &Lent) -> u64 {
         let mine = (seat as u64 + 1) << 56 | (lent.until_ns & INSTANT);
         let mut lost = 0;
@@ -355,15 +356,15 @@ impl<'p> Arbiter<'p> {
         }
     }
 
-    /// Returns and clears the time at which the transfer's bell first rang, in ns. Returns `None`
-    /// if the bell has not rung since the last call.
+    /// Returns and clears the time at which the transfer's bell first rang, in ns of
+    /// CLOCK_MONOTONIC. Returns `None` if the bell has not rung since the last call.
     pub fn take_rung(&self, seat: usize) -> Option<u64> {
         let rung_ns = self.seat(seat).rung_ns.swap(0, Relaxed);
         (rung_ns > 0).then_some(rung_ns)
     }
 
-    /// Returns the count of the transfer's bell. Read the count before asking for shares:
-    /// [`Arbiter::sleep`] returns at once if the bell has rung since then.
+    /// Returns how often the transfer's bell has rung. Read this count before asking for shares of
+    /// the window: [`Arbiter::sleep`] returns at once if the bell has rung since then.
     pub fn bell(&self, seat: usize) -> u32 {
         self.seat(seat).bell.load(SeqCst)
     }

@@ -132,8 +132,8 @@ impl Mapped {
         Ok(mapped)
     }
 
-    /// Finds the port's page of that name. Returns `None` if there is none, or if the memory is not
-    /// a port's page.
+    /// Finds the shared memory page of the port of that name. Returns `None` if there is none, or
+    /// if the memory is not a port's page.
     ///
     /// # Errors
     /// The page cannot be searched for or mapped.

@@ -18,8 +18,8 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 
-/// A chunk may be posted only if at least the whole lease divided by this number remains. The
-/// thread may have been preempted after the grant.
+/// A chunk may be posted only if at least this part of its lease remains: the whole lease divided
+/// by `LEAST_LEFT`. Less may remain if the thread was preempted after the grant.
 const LEAST_LEFT: u64 = 2;
 
 struct Posted {
@@ -184,7 +184,7 @@ impl Transfer {
     }
 
     /// Makes the transfer send over the connection `stream` from now on. Chunks of the previous
-    /// connection keep their shares until their leases end.
+    /// connection keep their shares of the window until their leases end.
     pub(super) fn begin(&self, stream: TcpStream) {
         // Without reports, leases end in time, and the next chunk looks for acknowledgements.
         let _ = sys::report_acknowledgements(stream.as_fd());
@@ -387,8 +387,8 @@ impl Transfer {
         self.connection().stream.as_ref().map(watch)
     }
 
-    /// Gives back the shares of the chunks that the peer has acknowledged. Returns whether it gave
-    /// back any shares. `reported` is true if the caller has seen a socket event.
+    /// Gives back the shares of the window of chunks that the peer has acknowledged. Returns
+    /// whether there were such chunks. `reported` is true if the caller has seen a socket event.
     fn settle(&self, reported: bool) -> bool {
         let mut connection = self.connection();
         let connection = &mut *connection;
@@ -450,8 +450,8 @@ impl Transfer {
         self.written.fetch_add(1, Relaxed);
     }
 
-    /// Gives back the shares of the connection's first `chunks` chunks, which the peer has
-    /// acknowledged. Real-time safe.
+    /// Gives back the shares of the window of the connection's first `chunks` chunks, which the
+    /// peer has acknowledged. Real-time safe.
     #[cfg(feature = "verbs")]
     pub fn acknowledged(&self, chunks: u64) {
         let mut connection = self.connection();

@@ -201,7 +201,7 @@ pub struct LinkStatus {
     pub port: Option<PortStatus>,
     /// The counts of the link's promises. `None` if the link has no promises.
     pub qos: Option<QosStatus>,
-    /// The steps of the end's threads. Only links over TCP record them.
+    /// The durations of the steps that the end's threads took. Only links over TCP record them.
     pub steps: Steps,
 }
 

@@ -65,7 +65,7 @@ impl Drop for Block {
 #[repr(C, align(64))]
 struct Words {
     heads: HeadWords,
-    /// The slot that the peer is reading, plus 1. The peer writes it.
+    /// The slot that the peer is reading, plus 1. 0 if it reads none. The peer writes this word.
     pinned: AtomicU64,
     peer_heads: HeadWords,
     pin: AtomicU64,

@@ -5,8 +5,8 @@ use super::envelope::{Rate, RateLatency, Upper};
 use super::{Arrival, Service};
 use crate::item::{Source, SourceError};
 
-/// The number of items up to which every item's time is stored. In longer traces, 2, 4, 8 or more
-/// consecutive items form a clump. Of a clump, only the first and the last time are stored.
+/// The number of items up to which every item's time is stored. If there are more items, 2, 4, 8 or
+/// more consecutive items form a clump. Of a clump, only the first and the last time are stored.
 const EXACT: usize = 1 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,8 +198,8 @@ impl Default for ArrivalMeter {
 }
 
 impl ArrivalMeter {
-    /// Creates a meter with memory for at most `items` items. If a trace is longer, the curve is a
-    /// less exact upper bound.
+    /// Creates a meter with memory for at most `items` items. If more items are observed, the curve
+    /// is a less exact upper bound.
     pub fn within(items: usize) -> ArrivalMeter {
         ArrivalMeter {
             trace: Trace::new(items),
@@ -215,7 +215,7 @@ impl ArrivalMeter {
 
     /// Returns the measured arrival curve. Its corners are exact. Between them the curve exceeds
     /// the minimal arrival curve by at most a sixteenth of its items. In the long run it rises with
-    /// the trace's mean rate.
+    /// the mean rate of all items.
     pub fn arrival(&self) -> Arrival {
         let (length_ns, all_items, all_bytes) = self.trace.total();
         // The lengths at which the number of items jumps.
@@ -262,8 +262,8 @@ impl Default for ServiceMeter {
 }
 
 impl ServiceMeter {
-    /// Creates a meter with memory for at most `items` items. If a trace is longer, the curve is a
-    /// less exact lower bound.
+    /// Creates a meter with memory for at most `items` items. If more items are observed, the curve
+    /// is a less exact lower bound.
     pub fn within(items: usize) -> ServiceMeter {
         ServiceMeter {
             trace: Trace::new(items),

@@ -123,10 +123,9 @@ pub struct LoaderMonitor {
     bound: RateLatency,
     reserve_ns: u64,
     last: Option<Seen>,
-    /// The number of units by which the loader is behind its rate, times `rate.ns` of its bound.
-    /// The loader is behind by the units that it had to deliver at its rate, minus the units that
-    /// it delivered. Of all time intervals that end now and contain no wait for room, the one with
-    /// the largest difference counts.
+    /// The number of units that the loader had to deliver at its rate, minus the number that it
+    /// delivered, times `rate.ns` of its bound. Of all time intervals that end now and contain no
+    /// wait for room, the interval with the largest difference counts.
     missing: u128,
 }
 

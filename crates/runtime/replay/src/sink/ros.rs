@@ -108,7 +108,7 @@ pub struct Plan<'p> {
 impl Topics {
     /// Creates publishers and clients with the ROS 2 installation in LD_LIBRARY_PATH. Waits until
     /// each topic has a subscriber and each service has a server. Also returns the topics and
-    /// services that are still without one.
+    /// services that still have no subscriber or server.
     ///
     /// # Errors
     /// Fails if ROS 2 or a message type cannot be used.

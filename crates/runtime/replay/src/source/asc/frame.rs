@@ -32,7 +32,7 @@ pub fn is_remark(line: &[u8]) -> bool {
 }
 
 /// Returns true if the direction of the frame is `Tx`. The direction is the third word of the event
-/// in both forms of frames.
+/// in classic frames and in CAN FD frames.
 pub fn is_sent(event: &[u8]) -> bool {
     words(event).nth(2) == Some(b"Tx")
 }

@@ -280,8 +280,8 @@ const VIRTUAL_MASTER: u8 = 3;
 /// follows from the record's number.
 const VIRTUAL_DATA: u8 = 6;
 
-/// Returns the place of a channel's number in the record, and its conversion to the real value.
-/// Returns `None` if the form or the conversion of the number is unknown.
+/// Returns where the record contains the numeric value of a channel, and the conversion to the real
+/// value. Returns `None` if the form or the conversion of the value is unknown.
 fn number<R: Bytes>(input: &mut Input<R>, channel: &Block, sizes: Sizes) -> Result<Option<Number>> {
     let field = match channel.byte(0) {
         VIRTUAL_MASTER | VIRTUAL_DATA => None,

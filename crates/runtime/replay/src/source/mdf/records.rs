@@ -57,7 +57,7 @@ impl Group {
     }
 }
 
-/// Where the data bytes of a group's frames are.
+/// The place of the data bytes of a group's frames.
 pub enum DataBytes {
     None,
     Inside(Span),

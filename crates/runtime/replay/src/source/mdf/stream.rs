@@ -254,7 +254,7 @@ pub struct Stream {
     /// The part of an unpacked block that was not read yet: its position in the file and its
     /// length.
     rest: (u64, u64),
-    /// The number of bytes behind `plain` that are damaged.
+    /// The number of damaged bytes that follow the bytes in `plain`.
     gap: u64,
     held: usize,
 }
@@ -284,7 +284,7 @@ impl Stream {
         &self.plain[at..at + length]
     }
 
-    /// Returns the position in the stream behind the bytes in memory.
+    /// Returns the position in the stream of the first byte after those in memory.
     pub fn end(&self) -> u64 {
         self.base + self.plain.len() as u64
     }
@@ -323,14 +323,14 @@ impl Stream {
         self.hold(input, 0);
     }
 
-    /// Drops the bytes in memory, and skips the damaged bytes behind them and `more` further bytes.
+    /// Drops the bytes in memory. Skips the damaged bytes that follow them, and then `more` bytes.
     fn pass(&mut self, more: u64) {
         self.base = (self.end().saturating_add(self.gap)).saturating_add(more);
         self.gap = 0;
         self.plain.clear();
     }
 
-    /// Returns the number of bytes behind those in memory that can be skipped if the caller needs
+    /// Returns the number of bytes after those in memory that can be skipped if the caller needs
     /// the bytes from `from` on.
     fn ahead(&self, from: u64) -> u64 {
         let kept = self.chain.content.kept() as u64;

@@ -14,8 +14,8 @@ use thiserror::Error;
 
 /// The size of the largest message that a series may have, in bytes.
 pub const MOST_BYTES: usize = 256 << 20;
-/// The size of the smallest message, in bytes. It contains only the first word, which states how
-/// the receiver must react.
+/// The size of the smallest message, in bytes. The smallest message contains only the first word,
+/// which states how the receiver must react.
 pub const LEAST_BYTES: usize = 8;
 /// The first bytes of a request. The last byte is the version of the request format.
 const MAGIC: [u8; 8] = *b"obbench\x01";
@@ -65,8 +65,8 @@ pub struct Amount {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
     pub bytes: usize,
-    /// The round-trip times of messages of this size, in ascending order. Both directions carry the
-    /// full size.
+    /// The round-trip times of messages of this size, in ascending order. The message and its
+    /// answer have the same size.
     pub round_trips_ns: Vec<u64>,
     /// The number of messages that were sent one way to measure the rate.
     pub messages: usize,

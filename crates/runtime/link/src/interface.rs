@@ -95,9 +95,9 @@ pub trait Backend {
         sizes.memory_bytes()
     }
 
-    /// Registers the memory, connects to the peer, and compares key, version and sizes with it
-    /// (*Initialize* of the thesis). Both ends call this function. It waits for the other end until
-    /// `deadline_ns`. Not real-time safe.
+    /// Registers the memory, connects to the peer, and compares key, version and sizes with those
+    /// of the peer (*Initialize* of the thesis). Both ends call this function. The call waits for
+    /// the other end until `deadline_ns`. Not real-time safe.
     ///
     /// # Errors
     /// A size is out of range, the memory does not fit, one end refused the other, or no peer came

@@ -145,8 +145,8 @@ const HANDSHAKE: [(From, usize); 2] = [
 const BEYOND: usize = 2000;
 const STRIDE: usize = 83;
 
-/// Cuts one direction of a connection after every byte of its handshake, and at places after the
-/// handshake. Returns the number of places after the handshake.
+/// Cuts one direction of a connection after every byte of its handshake, and at some positions
+/// after the handshake. Returns the number of these later positions.
 fn after_every_byte_of(
     connection: usize,
     before: &[Cut],

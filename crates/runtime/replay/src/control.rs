@@ -137,7 +137,7 @@ pub struct State {
     /// The rate in recorded seconds per second. `None` if the consumer sets the pace, and before
     /// playback begins.
     pub rate: Option<f64>,
-    /// True while the player has not yet reached the place to which the user has sought.
+    /// True while the player has not yet reached the recorded time that the user has sought.
     pub seeks: bool,
 }
 

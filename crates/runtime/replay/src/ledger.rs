@@ -64,7 +64,8 @@ pub struct StreamFigures {
     /// The number of items that were read but not played, because the replay ended before they were
     /// due.
     pub not_played: u64,
-    /// The number of items that were read but skipped, because the user sought to another place.
+    /// The number of items that were read but skipped, because the user sought another recorded
+    /// time.
     pub skipped: u64,
     /// The size of items in bytes (Table I of Konheiser et al., see docs/papers.md).
     pub bytes: Extent,
@@ -239,7 +240,8 @@ impl Ledger {
         }
     }
 
-    /// Counts an item that was skipped because the user sought to another place. Real-time safe.
+    /// Counts an item that was skipped because the user sought another recorded time. Real-time
+    /// safe.
     pub(crate) fn skipped(&mut self, stamp: Stamp) {
         if let Some(row) = self.rows.get_mut(stamp.stream.0 as usize) {
             row.figures.skipped += 1;

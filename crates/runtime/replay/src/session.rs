@@ -55,8 +55,8 @@ pub struct Settings {
     pub clock_ns: Option<u64>,
     /// The time in ns that the player waits between the full buffer and the first item.
     pub delay_ns: u64,
-    /// True if the source can be read from another place ([`Source::seek`]). Only then can the user
-    /// seek.
+    /// True if the source can continue at another recorded time ([`Source::seek`]). Only then can
+    /// the user seek.
     pub is_seekable: bool,
 }
 
@@ -118,7 +118,7 @@ pub struct Items {
     /// The number of items that were read and did not reach the player, although the replay went to
     /// its end. Above 0 only if onbeat has a defect.
     pub lost: u64,
-    /// The number of items that were not in the buffer when they were due. They left later.
+    /// The number of items that were not in the buffer when they were due. These items left late.
     pub starved: u64,
     /// The number of times that the player offered an item again to a busy sink.
     pub retries: u64,

@@ -152,8 +152,8 @@ impl Channel {
         self.attach(CONSUMER, None)
     }
 
-    /// Attaches a consumer whose new items wake the thread that sleeps at `waker`. One thread can
-    /// so wait for several channels.
+    /// Attaches a consumer whose new items wake the thread that sleeps at `waker`. In this way, one
+    /// thread can wait for several channels.
     pub fn consumer_on(&self, waker: &Waker) -> Result<Consumer, AttachError> {
         self.attach(CONSUMER, Some(waker))
     }

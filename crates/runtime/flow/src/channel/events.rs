@@ -12,8 +12,8 @@ use std::sync::Arc;
 /// The identity of a link, the same at both ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkId {
-    /// A number that no other link has: a random number, a hash, or a number that the kernel gave
-    /// to the link's memory.
+    /// A number that no other link has. It is random, or is computed from the link's session or
+    /// from the inode of its memory.
     pub number: u64,
     /// The name of the link in models. It begins with `/`, like the name of a topic.
     pub name: Arc<str>,

@@ -162,7 +162,8 @@ impl<'a> Ring<'a> {
         self.entry(number).load(Ordering::Relaxed) as u32
     }
 
-    /// Empties the ring for the next consumer. Nobody else may use the ring meanwhile.
+    /// Empties the ring for the next consumer. No other thread or process may use the ring during
+    /// the call.
     pub(crate) fn reset(&self) {
         let tail = self.tail().load(Ordering::Acquire);
         let head = Head {

@@ -555,7 +555,7 @@ mod tests {
 
     proptest! {
         /// Checks for any schedule: a task runs at most once per release or slot, and never
-        /// outside. Its wake-up time is the first time at which it is ready.
+        /// outside. The wake-up time is the first time at which the task is ready.
         #[test]
         fn a_task_runs_only_at_the_times_of_its_schedule(
             cycle in 1u64..50,

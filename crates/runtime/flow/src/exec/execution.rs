@@ -258,8 +258,8 @@ impl TaskCore {
     /// the last input that the task waits for has activated the task. Inputs with outputs of other
     /// tasks have precedence over fed inputs. The callbacks of the other inputs appear as
     /// subscriptions that only stored their item. If time alone has activated the task, the
-    /// callbacks of all inputs appear so. Items from outside of the executor are reported when the
-    /// task's code receives them.
+    /// callbacks of all inputs appear in this way. Items from outside of the executor are reported
+    /// when the task's code receives them.
     #[cold]
     fn report_start(&mut self, by_time: bool) -> u64 {
         let mut last: Option<Taken> = None;

@@ -156,7 +156,7 @@ impl Settings {
     }
 
     /// Returns the size of a chunk's content, in bytes. Both ends of a connection need the same
-    /// ([`Tcp::chunk_bytes`](crate::Tcp::chunk_bytes)).
+    /// chunk size ([`Tcp::chunk_bytes`](crate::Tcp::chunk_bytes)).
     pub fn chunk(&self) -> usize {
         self.chunk_bytes as usize
     }

@@ -82,11 +82,12 @@ pub struct Turn {
 pub enum Go {
     /// The chunk may be sent. The caller writes it now, and then calls [`Transfer::wrote`].
     Now,
-    /// The chunk must wait. The caller asks again when the port wakes it, or at this time (ns of
-    /// CLOCK_MONOTONIC).
+    /// The chunk must wait. The caller asks again when the port wakes the transfer's thread, or at
+    /// this time (ns of CLOCK_MONOTONIC).
     Later(u64),
     /// The connection's own chunks fill the window. The caller asks again when the peer
-    /// acknowledges one of them, when the port wakes it, or at this time (ns of CLOCK_MONOTONIC).
+    /// acknowledges one of them, when the port wakes the transfer's thread, or at this time (ns of
+    /// CLOCK_MONOTONIC).
     Full(u64),
 }
 
@@ -224,8 +225,8 @@ impl Transfer {
         self.arbiter().wake_next(now_ns());
     }
 
-    /// Asks whether a chunk with `bytes` of content may be sent. Its message has waited since
-    /// `message_ns`. Allocates nothing, and does not wait.
+    /// Asks whether a chunk with `bytes` bytes of content may be sent. The message to which the
+    /// chunk belongs has waited since `message_ns`. Allocates nothing, and does not wait.
     pub fn ask(&self, bytes: usize, message_ns: u64, turn: &mut Turn) -> Go {
         let now = now_ns();
         let first_ns = *turn.since_ns.get_or_insert(now);
@@ -314,7 +315,7 @@ impl Transfer {
     }
 
     /// Counts how much later than expected a chunk was acknowledged. Chunks leave one after the
-    /// other, so the delay of the one before is not counted again.
+    /// other, so the delay of an earlier chunk is not counted again.
     fn count_acknowledged(&self, posted: &Posted, at_ns: u64) {
         let Some(steps) = &self.steps else {
             return;

@@ -15,8 +15,8 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 /// doubles the number, and counts its own structures too.
 pub const SOCKET_BYTES: usize = 128 << 10;
 
-/// Makes a listening socket. Its receive buffer is set here, because connections inherit it before
-/// TCP agrees on the window.
+/// Makes a listening socket. The socket's receive buffer is set here, because connections inherit
+/// it before TCP agrees on the window.
 pub fn listen(address: SocketAddr) -> Result<TcpListener> {
     let socket = Socket::new(
         Domain::for_address(address),

@@ -18,7 +18,7 @@ pub use crate::wire::HEAD_BYTES;
 /// content.
 pub const STATUS_BYTES: usize = HEAD_BYTES + 16;
 
-/// The place of a chunk in its message or value.
+/// The position of a chunk in its message or value.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chunk {

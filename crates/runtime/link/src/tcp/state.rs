@@ -237,7 +237,8 @@ impl Shared {
     }
 
     /// Publishes at the port which message is next, or that there is none. The caller still holds
-    /// the lock under which it changed the messages, so that a new message gets its place at once.
+    /// the lock under which it changed the messages, so that a new message gets its place in the
+    /// port's order at once.
     pub fn report_next_to_port(&self, state: &State) {
         if let Some(seat) = &self.seat {
             let next = state.next_message();

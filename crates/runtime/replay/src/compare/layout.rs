@@ -62,7 +62,7 @@ pub enum Node {
         leaf: usize,
     },
     Fields(Vec<Node>),
-    /// The byte that represents a type without fields. Its value has no meaning.
+    /// The byte that represents a type without fields. The value of the byte has no meaning.
     Filler,
     /// An array of values of one kind. `fixed` is the number of values, or `None` if each message
     /// states the number.

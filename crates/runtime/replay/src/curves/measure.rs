@@ -214,8 +214,8 @@ impl ArrivalMeter {
     }
 
     /// Returns the measured arrival curve. Its corners are exact. Between them the curve exceeds
-    /// the minimal arrival curve by at most a sixteenth of its items. In the long run it rises with
-    /// the mean rate of all items.
+    /// the minimal arrival curve by at most a sixteenth of its items. In the long run the curve
+    /// rises with the mean rate of all items.
     pub fn arrival(&self) -> Arrival {
         let (length_ns, all_items, all_bytes) = self.trace.total();
         // The lengths at which the number of items jumps.

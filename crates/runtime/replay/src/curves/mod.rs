@@ -103,8 +103,8 @@ impl Arrival {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
     pub buffer_items: u64,
-    /// The capacity of the buffer, in bytes. It includes one more item than needed, because the
-    /// loader waits until a whole item fits.
+    /// The capacity of the buffer, in bytes. The capacity includes one more item than needed,
+    /// because the loader waits until a whole item fits.
     pub buffer_bytes: u64,
     /// The number of items that must be in the buffer before playback begins. Playback may also
     /// begin when the buffer is full.

@@ -87,8 +87,8 @@ impl Header {
     }
 }
 
-/// Converts a `SYSTEMTIME` of Windows, taken as UTC, to ns since 1970. It consists of year, month,
-/// day of the week, day, hour, minute, second and millisecond.
+/// Converts a `SYSTEMTIME` of Windows, taken as UTC, to ns since 1970. A `SYSTEMTIME` consists of
+/// year, month, day of the week, day, hour, minute, second and millisecond.
 fn begin(time: &[u8]) -> Option<i64> {
     let field = |at: usize| i64::from(u16::from_le_bytes([time[2 * at], time[2 * at + 1]]));
     let days = days(field(0), field(1), field(3))?;

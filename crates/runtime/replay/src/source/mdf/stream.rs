@@ -37,8 +37,9 @@ impl Content {
         }
     }
 
-    /// Returns the number of bytes that stay in memory before the position that is read. They are
-    /// needed because values may be stored in another order than the records that use them.
+    /// Returns the number of bytes that stay in memory before the position that is read. These
+    /// bytes are needed because values may be stored in another order than the records that use
+    /// them.
     fn kept(self) -> usize {
         match self {
             Content::Records => 0,

@@ -94,7 +94,7 @@ pub struct Chain {
     /// A sentence about requests that were not sent. Set once the recording was read to its end.
     not_sent: Option<String>,
     damage: Vec<String>,
-    /// The recorded time to which the user has sought. Items before this time are left out.
+    /// The recorded time that the user has sought. Items before this time are left out.
     from_ns: i64,
     at_ns: i64,
     /// The skipped messages of latched topics, and those that will be played before the next item.

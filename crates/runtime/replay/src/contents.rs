@@ -188,7 +188,7 @@ impl StreamContents {
             .map(|length_ns| (self.items - 1) as f64 * 1e9 / length_ns as f64);
     }
 
-    /// Returns the identifiers of data and remote frames, with the number of frames.
+    /// Returns the identifiers of data and remote frames, each with its number of frames.
     pub fn frames(&self) -> impl Iterator<Item = (FrameId, u64)> + '_ {
         let frames = self.words.iter();
         frames.filter_map(|(&word, &count)| Some((FrameId::of_word(word)?, count)))

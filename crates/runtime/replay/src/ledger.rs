@@ -320,7 +320,7 @@ pub(crate) fn lateness(histogram: &Histogram<u64>, extent: Extent) -> Lateness {
     }
 }
 
-/// The figures of a replay: lateness, streams and the course over time.
+/// The figures of a replay: its lateness, its streams, and the lateness and fill level over time.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Figures {

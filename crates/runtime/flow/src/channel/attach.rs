@@ -158,8 +158,8 @@ impl Channel {
         self.attach(CONSUMER, Some(waker))
     }
 
-    /// Attaches a consumer that the producer never waits for. Items that it does not receive in
-    /// time are dropped and counted, whatever the policy.
+    /// Attaches a consumer that the producer never waits for. Items that the observer does not
+    /// receive in time are dropped and counted, whatever the policy.
     pub fn observer(&self) -> Result<Consumer, AttachError> {
         self.attach(OBSERVER, None)
     }
@@ -221,7 +221,8 @@ impl Channel {
             .collect()
     }
 
-    /// Returns how many items this channel's producers have sent, and how long they have waited.
+    /// Returns how many items this channel's producers have sent, and how long the producers have
+    /// waited for consumers.
     pub fn stats(&self) -> ProducerStats {
         stats::of_producer(&self.state)
     }
@@ -237,7 +238,8 @@ impl Channel {
         (0..state.layout.slots).filter(in_use).count()
     }
 
-    /// Reports whether the last producer died. Returns `false` if the last producer was dropped.
+    /// Reports whether the latest producer died. Returns `false` if the latest producer was
+    /// dropped.
     pub fn is_orphaned(&self) -> bool {
         reclaim::is_orphaned(&self.state)
     }

@@ -318,7 +318,8 @@ impl Consumer {
         }
     }
 
-    /// Returns how many items this channel's producers have sent, and how long they have waited.
+    /// Returns how many items this channel's producers have sent, and how long the producers have
+    /// waited for consumers.
     pub fn producer_stats(&self) -> ProducerStats {
         stats::of_producer(&self.state)
     }

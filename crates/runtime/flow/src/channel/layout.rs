@@ -61,8 +61,8 @@ pub(crate) mod slot {
     pub(crate) const LENGTH: usize = 24;
 }
 
-/// The sizes and offsets of a channel, in bytes. Every process computes the same from the same
-/// options.
+/// The sizes and offsets of a channel, in bytes. Every process computes the same sizes and offsets
+/// from the same options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MemoryLayout {
     pub(crate) consumers: usize,

@@ -226,7 +226,8 @@ impl Producer {
         stats::attached(&self.state)
     }
 
-    /// Returns how many items this channel's producers have sent, and how long they have waited.
+    /// Returns how many items this channel's producers have sent, and how long the producers have
+    /// waited for consumers.
     pub fn stats(&self) -> ProducerStats {
         stats::of_producer(&self.state)
     }

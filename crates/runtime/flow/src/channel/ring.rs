@@ -115,8 +115,8 @@ impl<'a> Ring<'a> {
         self.memory.u32(self.offset + ring::TAIL)
     }
 
-    /// Returns the position after the last entry that the consumer may take. Swap buffers and
-    /// observers use this position.
+    /// Returns the position after the last entry that the consumer may take. Observers, and all
+    /// consumers under `Policy::Swap`, use this position.
     #[inline]
     pub(crate) fn published(&self) -> &'a AtomicU32 {
         self.memory.u32(self.offset + ring::PUBLISHED)

@@ -158,7 +158,8 @@ impl Activation {
     }
 
     /// Sets whether the waiting items fulfil the task's condition on contents. Before the first
-    /// call they count as fulfilling it, so a task without such a condition needs no call.
+    /// call, the items count as if they fulfilled the condition, so a task without such a condition
+    /// needs no call.
     #[inline]
     pub fn set_fulfilled(&mut self, is_fulfilled: bool) {
         self.is_withheld = !is_fulfilled;

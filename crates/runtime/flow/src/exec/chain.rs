@@ -321,7 +321,8 @@ impl<S> Chain<S> {
         &self.state
     }
 
-    /// Returns the state that the tasks share. The caller may change it between steps.
+    /// Returns the state that the tasks share. The caller may change it between two calls of
+    /// [`Chain::step`].
     pub fn state_mut(&mut self) -> &mut S {
         &mut self.state
     }

@@ -157,8 +157,8 @@ impl TaskCore {
     }
 
     /// Reports whether the task may run now. `is_fulfilled` is the condition on contents: it is
-    /// called only when enough items have come. While draining, time alone starts no task.
-    /// Real-time safe if `is_fulfilled` is.
+    /// called only when enough items have come. While the executor drains its items, time alone
+    /// starts no task. Real-time safe if `is_fulfilled` is.
     #[inline]
     pub(crate) fn may_run(
         &mut self,
@@ -290,8 +290,8 @@ impl TaskCore {
         callback
     }
 
-    /// Runs the task's code and measures it. Real-time safe if the code is. The clock is read only
-    /// if there is a deadline.
+    /// Runs the task's code and measures how long the code takes. Real-time safe if the code is.
+    /// The clock is read only if the task has a deadline.
     #[inline]
     pub(crate) fn execute(&mut self, now_ns: u64, run: impl FnOnce() -> TaskResult) -> Completion {
         let by_time = self.activation.begin(now_ns);

@@ -78,7 +78,7 @@ mod calls {
     /// The number of the call futex_waitv, the same on every architecture. It exists since Linux
     /// 5.16.
     const SYS_FUTEX_WAITV: libc::c_long = 449;
-    /// The polling period where the kernel cannot wait for several words.
+    /// The polling period on kernels that cannot wait for several futex words (before Linux 5.16).
     const POLL_NS: u64 = 1_000_000;
 
     /// Sleeps until one of the words no longer has its `seen` value, at most until `deadline_ns`.

@@ -23,7 +23,8 @@ pub struct Waker {
 pub(crate) struct WakerWords {
     count: AtomicU32,
     sleepers: AtomicU32,
-    /// The signals of consumers in shared memory. Producers in other processes reach only these.
+    /// The signals of consumers in shared memory. Producers in other processes reach only these
+    /// signals.
     remote: Mutex<Vec<Arc<RemoteSignal>>>,
     /// The number of remote signals, so that a thread without remote signals takes no lock.
     remotes: AtomicUsize,

@@ -134,7 +134,7 @@ struct OpenChannel {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostStatus {
     pub state: HostState,
-    /// The number of items that newer ones replaced before they left the sending host, as the
+    /// The number of items that newer items replaced before they left the sending host, as the
     /// channel's policy allows. Items that a slow consumer at the receiving host has missed count
     /// in [`onbeat_flow::ConsumerStats::dropped`] instead. Both counts together are the gaps that
     /// this consumer sees.

@@ -223,7 +223,7 @@ impl<'p> Arbiter<'p> {
     }
 
     /// Asks for `need` shares of the window for a chunk of this urgency. Until the shares are
-    /// granted, the caller asks again when the bell rings, and at the latest at the time in the
+    /// granted, the caller asks again when its bell rings, and at the latest at the time in the
     /// answer. To give up, the caller calls [`Arbiter::withdraw`]. After a grant the request stays
     /// published until the caller has posted the chunk, so that no later chunk overtakes it. Then
     /// the caller publishes its next request.
@@ -376,8 +376,8 @@ impl<'p> Arbiter<'p> {
         seat.asleep.store(AWAKE, SeqCst);
     }
 
-    /// Sleeps by calling `wait`, unless the count of the transfer's bell differs from `bell`.
-    /// [`Arbiter::ring`] does not end this sleep. After ringing, check
+    /// Sleeps by calling `wait`, unless the transfer's bell has rung since [`Arbiter::bell`]
+    /// returned `bell`. [`Arbiter::ring`] does not end this sleep. After ringing, check
     /// [`Arbiter::sleeps_on_connection`] and wake the thread through its connection.
     pub fn sleep_on_connection<T>(
         &self,

@@ -7,8 +7,8 @@ use std::time::Duration;
 use thiserror::Error;
 
 const CHUNK_SHARES: u64 = 16;
-/// The smallest packet size that networks use, in bytes. The overhead of a chunk is counted for
-/// this size.
+/// The smallest MTU (maximum packet size) that networks use, in bytes. The overhead of a chunk is
+/// counted for this MTU.
 const MTU: usize = 1500;
 const LEAST_CHUNK: u64 = 1 << 10;
 const MOST_CHUNK: u64 = 1 << 20;
@@ -66,10 +66,10 @@ fn on_wire(chunk: u64) -> u64 {
 
 impl Settings {
     /// Makes settings for a wire of at most this rate. The chunk size lets an urgent message wait
-    /// at most 1 ms for less urgent ones. The window is two chunks; slack and patience are 20 ms
-    /// each. The port measures its rate while transfers wait for it. If the measured rate is lower,
-    /// chunks and window shrink in proportion, down to a sixteenth. So the 1 ms also holds on a
-    /// slower wire.
+    /// at most 1 ms for less urgent ones. The window is two chunks; [`Settings::slack`] and
+    /// [`Settings::patience`] are 20 ms each. The port measures its rate while transfers wait for
+    /// it. If the measured rate is lower, chunks and window shrink in proportion, down to a
+    /// sixteenth. So the 1 ms also holds on a slower wire.
     pub fn of_rate(bits_per_second: u64) -> Settings {
         let settings = Settings {
             bits_per_second,

@@ -211,9 +211,9 @@ impl Transfer {
     }
 
     /// Publishes the size of the next message's next chunk, and the instant since which this
-    /// message waits. `None` means that no message waits. The port can then order the message
-    /// before its thread wakes up. Real-time safe: a few stores. If the next message is less urgent
-    /// than the one before, call [`Transfer::pass_on`].
+    /// message waits. `None` means that no message waits. The port then takes the message into
+    /// account before the transfer's thread wakes up. Real-time safe: a few stores. If the next
+    /// message is less urgent than the one before, call [`Transfer::pass_on`].
     pub fn publish(&self, next: Option<(usize, u64)>) {
         let urgency = |since_ns| Urgency::new(self.priority, since_ns);
         let next = next.map(|(bytes, since_ns)| (urgency(since_ns), self.shares_needed(bytes)));
@@ -463,8 +463,8 @@ impl Transfer {
         self.arbiter().sleep(self.seat, bell, until_ns);
     }
 
-    /// Sleeps until the peer acknowledges bytes of this connection, the bell rings, or `until_ns`
-    /// has come. Acknowledgements wake only this thread. Allocates nothing.
+    /// Sleeps until the peer acknowledges bytes of this connection, the transfer's bell rings, or
+    /// `until_ns` has come. Acknowledgements wake only this thread. Allocates nothing.
     pub fn sleep_until_acknowledged(
         &self,
         stream: &TcpStream,

@@ -177,8 +177,8 @@ impl VerbsOutgoing {
         unsafe { self.lane.post(request, Kind::Message) };
     }
 
-    /// Posts a message in chunks, each when the port allows it. Returns when the peer's device has
-    /// the whole message, because only this thread reads the acknowledgements.
+    /// Posts a message in chunks, each when the port allows it. Returns only once the peer's device
+    /// has the whole message, because only this thread reads the acknowledgements.
     fn write_in_chunks(&mut self, number: u64, place: usize, bytes: usize) -> Result<(), End> {
         let since_ns = now_ns();
         let chunk = self.egress.as_ref().map_or(bytes, |e| e.chunk).max(1);

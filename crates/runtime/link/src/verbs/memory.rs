@@ -267,8 +267,9 @@ impl OutMemory {
         self.0.keys.out.to(at, bytes, ring, at)
     }
 
-    /// Returns the slot of a value to write. The device may read the slot for the peer at the same
-    /// time. The peer then notices the change by the value's version.
+    /// Returns the memory of `slot`, into which the caller writes a value. The device may read this
+    /// memory for the peer at the same time. The peer then notices the change by the value's
+    /// version.
     pub fn value(&mut self, slot: usize, bytes: usize) -> &mut [u8] {
         let parts = self.0.parts;
         // SAFETY: only the sending half uses this part, and borrows it only once.

@@ -16,7 +16,7 @@ struct Clump {
     items: u64,
     bytes: u64,
     /// True if the loader waited for room before this clump. No measured interval may then cross
-    /// the clump's begin.
+    /// the beginning of the clump.
     resumed: bool,
 }
 

@@ -132,7 +132,7 @@ pub struct LoaderMonitor {
 /// The state of a loader at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// The time of the observation, in ns of any clock.
+    /// The time of the observation, in ns. All observations must use the same clock.
     pub time_ns: u64,
     /// The units that the loader has delivered since its start.
     pub brought: u64,

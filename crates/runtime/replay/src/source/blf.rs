@@ -20,8 +20,8 @@ const FILE_HEADER: usize = 56;
 const USUAL_HEADER: u32 = 144;
 /// The maximum size of an object with a frame, in bytes. An Ethernet packet has at most 64 KiB.
 const LONGEST_FRAME: usize = 1 << 20;
-/// The maximum size of an object without a frame, in bytes. onbeat skips it without storing it in
-/// memory.
+/// The maximum size of an object without a frame, in bytes. onbeat skips such an object without
+/// storing it in memory.
 const LONGEST: u32 = 64 << 20;
 
 /// Opens a BLF log. Reads the log twice: the first pass finds the channels, and how far items are

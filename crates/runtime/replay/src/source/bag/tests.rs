@@ -85,8 +85,8 @@ fn place() -> (TempDir, PathBuf) {
     (place, path)
 }
 
-/// Writes a bag of three files whose times overlap, with a metadata.yaml. In version 3, the file
-/// names in it begin with the directory's name.
+/// Writes a bag of three files whose times overlap, with a metadata.yaml. In version 3 of
+/// metadata.yaml, the file names begin with the directory's name.
 fn split(place: &Path, pack_files: bool, prefix: &str) {
     let all = items();
     let mut names = String::new();

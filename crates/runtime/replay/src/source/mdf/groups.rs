@@ -9,7 +9,8 @@ use std::io::Result;
 
 const MOST_GROUPS: usize = 1 << 16;
 const MOST_FRAME_GROUPS: usize = 256;
-/// The longest record of a CAN frame, in bytes. Groups with longer records are not replayed.
+/// The size of the longest record of a CAN frame that onbeat reads, in bytes. Groups with longer
+/// records are not replayed.
 const LONGEST_RECORD: usize = 4096;
 
 const VALUES: u16 = 1;

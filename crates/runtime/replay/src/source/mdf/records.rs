@@ -41,7 +41,7 @@ pub struct Group {
 pub enum Use {
     Frames(Box<Frames>),
     /// The records are values of variable length. The number is the index of the group of frames
-    /// whose data bytes they are.
+    /// whose data bytes these values are.
     Values(Option<usize>),
     /// The records are not played. The report of the recording's damage counts them under this
     /// sentence.

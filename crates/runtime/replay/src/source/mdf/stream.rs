@@ -129,8 +129,8 @@ impl Chain {
         Ok(())
     }
 
-    /// Follows the link `at`. If there is a data block, returns it. If there is a list, continues
-    /// with its links and returns `None`.
+    /// Follows the link `at`. If the link leads to a data block, returns the block. If the link
+    /// leads to a list, continues with the links of the list and returns `None`.
     fn follow<R: Bytes>(&mut self, input: &mut Input<R>, at: u64) -> Result<Option<Part>> {
         let Some(header) = input.exact::<HEADER>(at)? else {
             let what = if at < input.size { TORN } else { UNREADABLE };
@@ -223,7 +223,7 @@ impl Chain {
     }
 }
 
-/// Returns true if the file has another block behind the data block at `at`, which has `length`
+/// Returns true if the file has another block after the data block at `at`, which has `length`
 /// bytes. Returns false for the last data block of an unfinished file, and if the block's length is
 /// not valid yet.
 fn is_followed<R: Bytes>(input: &mut Input<R>, at: u64, length: Option<u64>) -> Result<bool> {
@@ -436,7 +436,7 @@ impl Stream {
     }
 }
 
-/// Converts a table that is stored by columns into a table that is stored by rows. The bytes behind
+/// Converts a table that is stored by columns into a table that is stored by rows. The bytes after
 /// the last complete row stay as they are.
 fn rows(table: &[u8], columns: usize, to: &mut [u8]) {
     /// The number of rows that are converted at once. It is the size of a cache line in bytes, so

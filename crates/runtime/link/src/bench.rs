@@ -199,8 +199,9 @@ fn send(out: &mut dyn Outgoing, word: u64, bytes: usize) -> Result<(), SendError
 /// `backend(Some(series))` makes the end for the messages. `serve` calls `began` when it knows the
 /// series.
 ///
-/// # Errors The other end did not connect again, left early, or is not a program that measures. The
-/// caller may serve the next request.
+/// # Errors
+/// The other end did not connect again, left early, or is not a program that measures. The caller
+/// may serve the next request.
 pub fn serve(
     backend: &mut dyn FnMut(Option<Series>) -> Result<Box<dyn Backend>, SetupError>,
     began: &mut dyn FnMut(Series),

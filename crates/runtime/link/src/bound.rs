@@ -314,7 +314,7 @@ impl Port {
     }
 
     /// Returns the largest number of times in one busy period that other writers overtake the most
-    /// urgent writer. They overtake it when its thread does not get a CPU in time.
+    /// urgent writer. They overtake this writer when its thread does not get a CPU in time.
     fn most_passed_over(&self, cpu: &Cpu) -> Result<u64, NoBound> {
         let patience_ns = self.patience_ns;
         let least_stall_ns = patience_ns.checked_sub(cpu.wake_ns);

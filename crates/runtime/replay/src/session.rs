@@ -48,8 +48,8 @@ pub struct Settings {
     pub priority: Option<u8>,
     /// The CPU on which the player runs. `None` leaves the choice to the kernel.
     pub cpu: Option<usize>,
-    /// The time in ns before each item is due during which the player busy-waits instead of
-    /// sleeping, because a sleep may end late.
+    /// The length of the player's busy-wait before each item is due, in ns. The player sleeps only
+    /// until the busy-wait begins, because a sleep may end late.
     pub spin_ns: u64,
     /// The period of `/clock`, in ns. `None` means that no clock is published.
     pub clock_ns: Option<u64>,

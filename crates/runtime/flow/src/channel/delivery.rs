@@ -149,7 +149,7 @@ fn push_to(state: &ChannelState, consumer: usize, ring: &Ring<'_>, slot: usize, 
 }
 
 /// Finishes the delivery that a dead producer has begun. The caller must have claimed the
-/// producer's place ([`PRODUCER`]) with `Region::claim`.
+/// producer's place (`PRODUCER`) with `Region::claim`.
 pub(crate) fn recover(state: &ChannelState) {
     let Some(slot) = state.delivering().load(Ordering::Acquire).checked_sub(1) else {
         return;

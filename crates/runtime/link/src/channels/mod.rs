@@ -167,7 +167,8 @@ impl Links {
     /// Makes channels whose producers are on this host. This host listens at `place`; see
     /// [`Place`].
     ///
-    /// # Errors `place` is not the address of a link, or its key file cannot be read.
+    /// # Errors
+    /// `place` is not the address of a link, or its key file cannot be read.
     pub fn sending(place: &str) -> Result<Links, LinksError> {
         Links::at(place, Direction::Sending)
     }
@@ -175,7 +176,8 @@ impl Links {
     /// Makes channels whose consumers are on this host. This host connects to `place`, where the
     /// sending host listens.
     ///
-    /// # Errors `place` is not the address of a link, or its key file cannot be read.
+    /// # Errors
+    /// `place` is not the address of a link, or its key file cannot be read.
     pub fn receiving(place: &str) -> Result<Links, LinksError> {
         Links::at(place, Direction::Receiving)
     }
@@ -236,9 +238,10 @@ impl Links {
     /// host with separate port numbers. onbeat sends each item once to each host, regardless of the
     /// number of consumers there.
     ///
-    /// # Errors `place` is not the address of a link, or its key file cannot be read. This host
-    /// receives the channels instead of sending them. One of the addresses is `shm://`, which
-    /// already reaches all processes of this machine.
+    /// # Errors
+    /// `place` is not the address of a link, or its key file cannot be read. This host receives the
+    /// channels instead of sending them. One of the addresses is `shm://`, which already reaches all
+    /// processes of this machine.
     pub fn and_to(mut self, place: &str) -> Result<Links, LinksError> {
         let place: Place = place.parse()?;
         let is_machine = self.machine.is_some() || place.machine().is_some();

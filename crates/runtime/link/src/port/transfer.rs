@@ -388,8 +388,8 @@ impl Transfer {
         self.connection().stream.as_ref().map(watch)
     }
 
-    /// Gives back the shares of the window of chunks that the peer has acknowledged. Returns
-    /// whether there were such chunks. `reported` is true if the caller has seen a socket event.
+    /// Gives the shares of acknowledged chunks back to the window. Returns whether there were such
+    /// chunks. `reported` is true if the caller has seen a socket event.
     fn settle(&self, reported: bool) -> bool {
         let mut connection = self.connection();
         let connection = &mut *connection;
@@ -451,8 +451,8 @@ impl Transfer {
         self.written.fetch_add(1, Relaxed);
     }
 
-    /// Gives back the shares of the window of the connection's first `chunks` chunks, which the
-    /// peer has acknowledged. Real-time safe.
+    /// Gives the shares of the connection's first `chunks` chunks, which the peer has acknowledged,
+    /// back to the window. Real-time safe.
     #[cfg(feature = "verbs")]
     pub fn acknowledged(&self, chunks: u64) {
         let mut connection = self.connection();

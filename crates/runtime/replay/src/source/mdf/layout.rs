@@ -113,8 +113,8 @@ impl Field {
         })
     }
 
-    /// Returns the bits of the number, without its sign. Returns `None` if the record marks the
-    /// value as invalid.
+    /// Returns the bits of the number, without sign extension. Returns `None` if the record marks
+    /// the value as invalid.
     pub fn bits(&self, record: &[u8]) -> Option<u64> {
         if let Some(bit) = self.invalid {
             if record[bit / 8] >> (bit % 8) & 1 != 0 {

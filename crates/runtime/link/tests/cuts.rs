@@ -135,13 +135,14 @@ fn exchange(cuts: Vec<Cut>, sealed: bool) -> usize {
 }
 
 /// The sizes of the handshake steps, with their senders. Each step has a head of 9 bytes, and a
-/// Noise message of a public key (32), a payload and a tag (16). The proof has only a tag.
+/// Noise message of an ephemeral public key (32), a payload and a tag (16). The proof has only a
+/// tag.
 const HANDSHAKE: [(From, usize); 2] = [
     (From::Connecting, 9 + 32 + 61 + 16 + 9 + 16),
     (From::Listening, 9 + 32 + 62 + 16),
 ];
-/// The test cuts a connection at every `STRIDE`-th byte after the handshake, up to this number of
-/// bytes.
+/// The number of bytes after the handshake within which the test cuts a connection. It cuts at
+/// every `STRIDE`-th byte.
 const BEYOND: usize = 2000;
 const STRIDE: usize = 83;
 

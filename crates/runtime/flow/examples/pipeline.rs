@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const PERIOD_NS: u64 = 20_000_000;
-/// The tasks of the pipeline: name, execution time in ns, and the indices of the tasks whose
-/// outputs it takes.
+/// The tasks of the pipeline. Each entry has the task's name, its execution time in ns, and the
+/// indices of the tasks whose outputs the task takes.
 const TASKS: [(&str, u64, &[usize]); 5] = [
     ("lidar", 1_000_000, &[]),
     ("filter", 3_000_000, &[0]),

@@ -73,8 +73,8 @@ pub(crate) fn is_watched() -> bool {
     onbeat_flow_watched.probes.load(Ordering::Relaxed) != 0
 }
 
-/// An ELF note without contents, which marks programs that contain these functions. A recorder
-/// therefore need not read the symbols of every running program.
+/// An ELF note without contents, which marks programs that contain the probe functions of this
+/// crate. A recorder therefore need not read the symbols of every running program.
 #[used]
 #[cfg_attr(target_os = "linux", link_section = ".note.onbeat")]
 static NOTE: [u32; 5] = [

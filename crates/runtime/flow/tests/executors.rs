@@ -224,8 +224,8 @@ fn cases() -> impl Strategy<Value = Case> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Checks for any graph and number of threads: each task runs after the outputs that it takes,
-    /// and as often as in a chain. On one thread the order is that of the chain.
+    /// Checks for any graph and number of threads: each task runs after the tasks whose outputs it
+    /// takes, and as often as in a chain. On one thread the order is that of the chain.
     #[test]
     fn executors_with_threads_run_the_same_tasks_as_a_chain(case in cases()) {
         let reference = case.run_as_chain();

@@ -14,8 +14,8 @@ use thiserror::Error;
 
 /// The size of the largest message that a series may have, in bytes.
 pub const MOST_BYTES: usize = 256 << 20;
-/// The size of the smallest message, in bytes. It contains only the first word, which states how
-/// the receiver must react.
+/// The size of the smallest message, in bytes. The smallest message contains only the first word,
+/// which states how the receiver must react.
 pub const LEAST_BYTES: usize = 8;
 /// The first bytes of a request. The last byte is the version of the request format.
 const MAGIC: [u8; 8] = *b"obbench\x01";
@@ -55,8 +55,8 @@ pub struct Amount {
     /// The largest number of round trips for each message size. Also the largest number of one-way
     /// messages by which the rate of that size is measured.
     pub runs: usize,
-    /// The time limit for the round trips of one message size, and the time limit for the rate of
-    /// that size. At least ten round trips and ten one-way messages are always measured.
+    /// The time limit for the round trips of one message size. The one-way messages of that size
+    /// have the same limit. At least ten round trips and ten one-way messages are always measured.
     pub time: Duration,
 }
 
@@ -65,8 +65,8 @@ pub struct Amount {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
     pub bytes: usize,
-    /// The round-trip times of messages of this size, in ascending order. Both directions carry the
-    /// full size.
+    /// The round-trip times of messages of this size, in ascending order. The message and its
+    /// answer have the same size.
     pub round_trips_ns: Vec<u64>,
     /// The number of messages that were sent one way to measure the rate.
     pub messages: usize,
@@ -81,8 +81,8 @@ impl Measured {
         self.messages as f64 * self.bytes as f64 * 1e9 / self.one_way_ns.max(1) as f64
     }
 
-    /// Returns a quantile (0 to 1) of the round-trip times, in ns. Returns `None` if there are too
-    /// few round trips for this quantile: no measured one takes longer.
+    /// Returns a quantile (0 to 1) of the round-trip times, in ns. Returns `None` if there are so
+    /// few round trips that none lies above this quantile.
     pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
         let count = self.round_trips_ns.len();
         let rank = (quantile * count as f64).ceil() as usize;
@@ -194,13 +194,14 @@ fn send(out: &mut dyn Outgoing, word: u64, bytes: usize) -> Result<(), SendError
     out.send(bytes.max(LEAST_BYTES), deadline, fill).map(drop)
 }
 
-/// Serves one series: waits for a request without a time limit, and answers its messages.
-/// `backend(None)` makes the end that receives the request. `backend(Some(series))` makes the end
-/// for the messages. `serve` calls `began` when it knows the series.
+/// Serves one series of measurements: waits for a request without a time limit, and answers the
+/// messages of the series. `backend(None)` makes the end that receives the request.
+/// `backend(Some(series))` makes the end for the messages. `serve` calls `began` when it knows the
+/// series.
 ///
 /// # Errors
-/// The other end did not connect again, left early, or is another program. The caller may serve the
-/// next request.
+/// The other end did not connect again, left early, or is not a program that measures. The caller
+/// may serve the next request.
 pub fn serve(
     backend: &mut dyn FnMut(Option<Series>) -> Result<Box<dyn Backend>, SetupError>,
     began: &mut dyn FnMut(Series),
@@ -232,9 +233,9 @@ pub fn serve(
     }
 }
 
-/// Asks the serving end for a series, and measures each of the `sizes` over it. `backend` makes the
-/// ends as for [`serve`]. `progress` gets the number of finished sizes, and the number of finished
-/// round trips or messages of the current size.
+/// Asks the serving end for a series, and measures each of the `sizes` over the link of this
+/// series. `backend` makes the ends as for [`serve`]. `progress` gets the number of finished sizes,
+/// and the number of finished round trips or messages of the current size.
 ///
 /// # Errors
 /// Fails if the other end does not serve, or has closed the link.

@@ -109,11 +109,10 @@ impl Default for Cpu {
 /// The longest latency of a channel's messages, in its two parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bound {
-    /// The part of the latency that the wire and the protocol cause. It is the latency if threads
-    /// take no time.
+    /// The part of the latency that the wire and the protocol cause. This part is the whole latency
+    /// if threads take no time.
     pub wire_ns: u64,
-    /// The part of the latency that the CPUs cause. It is the time that steps and stalls of threads
-    /// add.
+    /// The part of the latency that the CPUs cause: the time that steps and stalls of threads add.
     pub cpu_ns: u64,
 }
 
@@ -303,7 +302,8 @@ impl Port {
     /// Returns the longest time for which the first chunk of a complete message waits for chunks
     /// that the port granted before (step 1 of the derivation in the module's documentation).
     /// `below_bytes` counts one message of each less urgent channel, as on the wire. `largest` is
-    /// the size of the largest message that leaves first, or of the message itself.
+    /// the size of the largest message: either one that leaves before the complete message, or the
+    /// complete message itself.
     fn start_ns(&self, below_bytes: u128, largest: usize, times: &Times) -> u128 {
         let window = below_bytes.min(self.usable_window_bytes());
         let first = (self.chunk_bytes + largest + 2 * self.overhead_bytes) as u128;
@@ -314,7 +314,7 @@ impl Port {
     }
 
     /// Returns the largest number of times in one busy period that other writers overtake the most
-    /// urgent writer. They do so when its thread does not get a CPU in time.
+    /// urgent writer. They overtake this writer when its thread does not get a CPU in time.
     fn most_passed_over(&self, cpu: &Cpu) -> Result<u64, NoBound> {
         let patience_ns = self.patience_ns;
         let least_stall_ns = patience_ns.checked_sub(cpu.wake_ns);

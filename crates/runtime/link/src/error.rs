@@ -5,7 +5,7 @@ use onbeat_flow::{CreateError, OpenError};
 use thiserror::Error;
 
 /// The reason why a channel could not be created, or a process could not attach to it. In each
-/// variant, `name` is the name that the caller gave. It is untrusted.
+/// variant, `name` is the name that the caller gave. The name is untrusted.
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum LinkError {

@@ -76,7 +76,7 @@ pub enum Memory {
     /// The backend allocates the memory.
     Allot,
     /// The application provides memory of at least [`Sizes::memory_bytes`], for example huge pages
-    /// or memory that an accelerator reads too. It is dropped with the end.
+    /// or memory that an accelerator reads too. The memory is dropped with the end.
     Given(Box<[u8]>),
     /// The application provides memory as for `Given`, but keeps it mapped until the process ends.
     Mapped(&'static mut [u8]),
@@ -95,9 +95,9 @@ pub trait Backend {
         sizes.memory_bytes()
     }
 
-    /// Registers the memory, connects to the peer, and compares key, version and sizes with it
-    /// (*Initialize* of the thesis). Both ends call this function. It waits for the other end until
-    /// `deadline_ns`. Not real-time safe.
+    /// Registers the memory, connects to the peer, and compares key, version and sizes with those
+    /// of the peer (*Initialize* of the thesis). Both ends call this function. The call waits for
+    /// the other end until `deadline_ns`. Not real-time safe.
     ///
     /// # Errors
     /// A size is out of range, the memory does not fit, one end refused the other, or no peer came
@@ -158,7 +158,8 @@ pub trait Shown: Send + Sync + std::fmt::Debug {
     /// Marks the link as one that carries a channel, and stores how many of the channel's items
     /// were replaced before they left.
     fn set_lost(&self, items: u64);
-    /// Adds `more` to the counter with this number, in the order of [`crate::status::QosStatus`].
+    /// Adds `more` to the counter with this number, counted from 0 in the order of
+    /// [`crate::status::QosStatus::named`].
     fn add(&self, number: usize, more: u64);
 }
 

@@ -145,13 +145,13 @@ pub fn attach(name: &str, options: Option<Options>) -> Result<Channel, LinkError
     }
 }
 
-/// Attaches to a channel by a descriptor from another participant, for example in a container.
+/// Attaches to a channel by a file descriptor from another participant, for example in a container.
 pub fn open(descriptor: BorrowedFd<'_>, options: Option<Options>) -> Result<Channel, LinkError> {
     let name = "(a descriptor)";
     open_memory(name, descriptor, options)
 }
 
-/// Returns a descriptor of the channel. Pass it to a process that cannot find the name; that
+/// Returns a file descriptor of the channel. Pass it to a process that cannot find the name; that
 /// process calls [`open`].
 pub fn descriptor(name: &str) -> Result<OwnedFd, LinkError> {
     match name::find(name)? {

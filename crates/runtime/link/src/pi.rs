@@ -101,14 +101,14 @@ impl Bell {
         Bell::default()
     }
 
-    /// Wakes all waiting threads. The caller holds the lock, or has released it just after it
-    /// changed the value.
+    /// Wakes all threads that wait for this bell. The caller holds the lock, or has released it
+    /// just after it changed the value.
     pub fn ring(&self) {
         self.0.fetch_add(1, Ordering::Release);
         let _ = futex::wake(&self.0, Flags::PRIVATE, i32::MAX as u32);
     }
 
-    /// Releases the lock, waits until the bell rings or until `deadline_ns`, and takes the lock
+    /// Releases the lock, waits until this bell rings or until `deadline_ns`, and takes the lock
     /// again. May return although the bell has not rung. Returns `None`, without the lock, if the
     /// deadline had passed before the call.
     pub fn wait<'a, T>(

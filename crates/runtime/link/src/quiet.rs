@@ -8,7 +8,8 @@ use std::net::TcpStream;
 
 pub(crate) struct Waking {
     writer: PipeWriter,
-    /// Kept open, because a write to a pipe without readers raises SIGPIPE.
+    /// The reading end of the pipe. It stays open, because a write to a pipe without readers raises
+    /// SIGPIPE.
     _reader: PipeReader,
 }
 

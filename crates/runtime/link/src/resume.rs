@@ -128,7 +128,7 @@ pub struct Receiver {
 
 impl Receiver {
     /// Makes the receiver's state of a direction in which nothing has arrived yet. `credits` is the
-    /// largest number of messages that the sender may be ahead of the application.
+    /// largest number of messages that the sender has sent and the application has not consumed.
     pub fn new(credits: u64) -> Receiver {
         Receiver {
             credits,

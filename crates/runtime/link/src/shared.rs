@@ -24,8 +24,8 @@ pub(crate) struct SharedMemory {
     file: OwnedFd,
     base: NonNull<u8>,
     size: NonZeroUsize,
-    /// The places that this process has claimed by this mapping. The kernel does not report a lock
-    /// to the process that owns it.
+    /// The places that this process has claimed by this mapping. The kernel does not report these
+    /// claims, because it does not report a lock to the process that owns the lock.
     claimed: [AtomicBool; PLACES],
 }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Step {
-    /// The sender's application hands a complete message over.
+    /// The sender's application hands a complete message over to the link.
     Push,
     /// A writer of the sender posts a chunk. The step begins when the chunk is the most urgent one
     /// and the window has room for it.
@@ -53,8 +53,9 @@ impl Step {
 }
 
 pub(crate) const STEPS: usize = 6;
-/// The number of classes of a histogram. Class n has steps of less than 16.384 us times 2 to the
-/// power of n; the last class has all longer ones.
+/// The number of classes of a histogram. Class n contains the steps that took less than 16.384 us
+/// times 2 to the power of n and do not belong to a lower class. The last class also contains all
+/// longer steps.
 pub const CLASSES: usize = 16;
 const FIRST_CLASS_BITS: u32 = 14;
 pub(crate) const WORST: usize = 16;
@@ -77,8 +78,8 @@ pub struct Stall {
     /// The time from the event that made the step necessary until the step was done, in ns; at most
     /// 2 s.
     pub took_ns: u64,
-    /// The time at which the step was done, in ns of CLOCK_MONOTONIC, up to 4 us too early. It
-    /// wraps when the link is 52 days old.
+    /// The time at which the step was done, in ns of CLOCK_MONOTONIC, up to 4 us too early. The
+    /// time wraps to 0 when the link is 52 days old.
     pub done_ns: u64,
 }
 

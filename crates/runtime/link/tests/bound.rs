@@ -414,7 +414,7 @@ fn channels() -> impl Strategy<Value = Vec<(Load, u64)>> {
     })
 }
 
-/// Returns stalls whose lengths are at most `stall_ns` in all, spread over the simulated time.
+/// Returns stalls whose lengths add up to at most `stall_ns`, spread over the simulated time.
 fn stalls(stall_ns: u64, places: &[(u64, u64)], until_ns: u64) -> Vec<(u64, u64)> {
     let parts: u64 = places.iter().map(|(_, part)| part).sum();
     let mut stalls = Vec::new();

@@ -417,7 +417,7 @@ impl Outgoing for CountingOut {
 }
 
 /// Sends 60 items of 1000 bytes to `consumers` consumers of different rates, and checks that all of
-/// them read an item at the same address. Returns the messages and bytes on the wire.
+/// them read an item at the same address. Returns the numbers of messages and of bytes on the wire.
 fn transfers(consumers: usize) -> (usize, usize) {
     const ITEMS: u64 = 60;
     let (sent, bytes) = (Arc::default(), Arc::default());

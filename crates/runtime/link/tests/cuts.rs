@@ -135,17 +135,19 @@ fn exchange(cuts: Vec<Cut>, sealed: bool) -> usize {
 }
 
 /// The sizes of the handshake steps, with their senders. Each step has a head of 9 bytes, and a
-/// Noise message of a share (32), a payload and a tag (16). The proof has only a tag.
+/// Noise message of an ephemeral public key (32), a payload and a tag (16). The proof has only a
+/// tag.
 const HANDSHAKE: [(From, usize); 2] = [
     (From::Connecting, 9 + 32 + 61 + 16 + 9 + 16),
     (From::Listening, 9 + 32 + 62 + 16),
 ];
-/// The number of bytes after the handshake in which the connection is cut, every `STRIDE` bytes.
+/// The number of bytes after the handshake within which the test cuts a connection. It cuts at
+/// every `STRIDE`-th byte.
 const BEYOND: usize = 2000;
 const STRIDE: usize = 83;
 
-/// Cuts one direction of a connection after every byte of its handshake, and at places after the
-/// handshake. Returns the number of places after the handshake.
+/// Cuts one direction of a connection after every byte of its handshake, and at some positions
+/// after the handshake. Returns the number of these later positions.
 fn after_every_byte_of(
     connection: usize,
     before: &[Cut],

@@ -81,8 +81,9 @@ fn ended(mut child: Child) -> bool {
     status.success()
 }
 
-/// Waits until the channel has lost its producer. The kernel releases a dead producer's lock late
-/// if another search for a channel holds its descriptor for an instant.
+/// Waits until the channel has lost its producer. The kernel may release the lock of a dead
+/// producer late: another search for a channel may hold the descriptor with this lock for an
+/// instant.
 fn wait_until_orphaned(channel: &Channel) {
     let until = now_ns() + 60_000_000_000;
     while !channel.is_orphaned() {

@@ -15,8 +15,9 @@ const SIZES: Sizes = Sizes {
     message_bytes: 8,
     value_bytes: 0,
 };
-/// The allowed growth of memory between a tenth of the messages and the end, KiB. Some pages are
-/// used for the first time late in the test. One byte for each of 10^8 messages would be 100 MB.
+/// The limit for the growth of the process's memory in KiB, from the time at which a tenth of the
+/// messages were sent to the end of the test. Some pages are used for the first time late in the
+/// test. One byte for each of 10^8 messages would be 100 MB.
 const SLACK_KIB: u64 = 4096;
 
 fn watchdog() -> Option<u64> {

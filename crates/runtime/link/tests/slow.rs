@@ -21,8 +21,8 @@ const SIZES: Sizes = Sizes {
 const MESSAGES: u64 = 300;
 const FAST: u64 = 60;
 const SLOWER: u32 = 15;
-/// The allowed growth of memory, KiB. Some pages are used for the first time late in the test. The
-/// messages together have 880 KiB.
+/// The limit for the growth of the process's memory, KiB. Some pages are used for the first time
+/// late in the test. The messages together have 880 KiB.
 const SLACK_KIB: u64 = 512;
 
 fn resident_kib() -> u64 {

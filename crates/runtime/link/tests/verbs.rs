@@ -67,8 +67,8 @@ fn polling_delivers_messages_sent_before_the_close() {
     backends::close(pair(true));
 }
 
-/// Gives a device to each of two network namespaces. The two share no memory, so RDMA is the
-/// fastest way.
+/// Gives a device to each of two network namespaces. Ends in different namespaces share no memory,
+/// so RDMA is the fastest way.
 #[test]
 fn auto_chooses_rdma_between_rdma_devices() {
     let [first, second] = places();

@@ -128,9 +128,9 @@ pub(crate) fn blocks_for(packed_bytes: u64, recorded_ns: u64, items: u64) -> u64
     full.saturating_add(sparse).saturating_add(8)
 }
 
-/// The stream number of the mark that the loader sends after a seek. The items behind the mark come
-/// from another place of the recording. The mark's payload is the number of the seek request, and
-/// its time is the requested place.
+/// The stream number of the mark that the loader sends after a seek. The items after the mark come
+/// from another recorded time. The mark's payload is the number of the seek request, and the mark's
+/// time is the requested time.
 pub(crate) const SOUGHT: StreamId = StreamId(u32::MAX);
 /// The stream number of the mark that the loader sends behind the last item.
 pub(crate) const END: StreamId = StreamId(u32::MAX - 1);

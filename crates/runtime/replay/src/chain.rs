@@ -14,10 +14,10 @@ use std::ops::RangeInclusive;
 mod events;
 mod latched;
 
-/// A function that opens the recording. The chain calls it once for each repetition.
+/// A function that opens the recording. A [`Chain`] calls the function once for each repetition.
 pub type Open = Box<dyn FnMut() -> Result<Box<dyn Source>, SourceError> + Send>;
 
-/// Which part of a recording a [`Chain`] plays, and how often.
+/// The part of a recording that a [`Chain`] plays, and how often.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default)]
 pub struct Choice {
@@ -94,7 +94,7 @@ pub struct Chain {
     /// A sentence about requests that were not sent. Set once the recording was read to its end.
     not_sent: Option<String>,
     damage: Vec<String>,
-    /// The recorded time to which the user has sought. Items before this time are left out.
+    /// The recorded time that the user has sought. Items before this time are left out.
     from_ns: i64,
     at_ns: i64,
     /// The skipped messages of latched topics, and those that will be played before the next item.
@@ -131,8 +131,8 @@ impl Span {
         at_ns
     }
 
-    /// Returns the span of time that the next repetition of the recording takes. It begins after
-    /// the end of this repetition and a pause. The pause is the mean time between two items.
+    /// Returns the span of time that the next repetition of the recording takes. The span begins
+    /// after the end of this repetition and a pause. The pause is the mean time between two items.
     fn next(&self) -> Span {
         let first = self.first_ns.unwrap_or(0);
         let length = self.last_ns.saturating_sub(first);
@@ -287,8 +287,8 @@ struct Chosen {
     unplayable: u64,
 }
 
-/// Returns the stream under which items are played. If the requests of a service are sent, it has
-/// the name and type of the service.
+/// Returns the stream under which items are played. If the requests of a service are sent, the
+/// returned stream has the name and type of the service.
 fn as_played(stream: &Stream, choice: &Choice) -> Stream {
     let service = choice.requests.and_then(|_| Service::of(stream));
     service.map_or_else(

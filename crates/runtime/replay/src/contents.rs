@@ -11,8 +11,8 @@ use std::collections::hash_map::Entry;
 
 const MOST_IDS: usize = 4096;
 const MOST_STEPS: usize = 100;
-/// The length of a gap between two items from which on onbeat reports a step of the recorder's
-/// clock: one hour, in ns.
+/// The shortest gap between two items that onbeat reports as a step of the recorder's clock: one
+/// hour, in ns. A step means that the clock was set to another time.
 pub const STEP_NS: u64 = 3_600_000_000_000;
 
 /// The contents of a recording: number and size of items, time span, gaps, streams and damage.
@@ -188,7 +188,7 @@ impl StreamContents {
             .map(|length_ns| (self.items - 1) as f64 * 1e9 / length_ns as f64);
     }
 
-    /// Returns the identifiers of data and remote frames, with the number of frames.
+    /// Returns the identifiers of data and remote frames, each with its number of frames.
     pub fn frames(&self) -> impl Iterator<Item = (FrameId, u64)> + '_ {
         let frames = self.words.iter();
         frames.filter_map(|(&word, &count)| Some((FrameId::of_word(word)?, count)))

@@ -137,7 +137,7 @@ pub struct State {
     /// The rate in recorded seconds per second. `None` if the consumer sets the pace, and before
     /// playback begins.
     pub rate: Option<f64>,
-    /// True while the player has not yet reached the place to which the user has sought.
+    /// True while the player has not yet reached the recorded time that the user has sought.
     pub seeks: bool,
 }
 
@@ -157,8 +157,8 @@ impl Control {
         self.paused.store(true, Relaxed);
     }
 
-    /// Continues after [`Control::pause`]. The distances between the following items are again the
-    /// recorded ones.
+    /// Continues after [`Control::pause`]. The times between the following items are the recorded
+    /// ones again.
     pub fn go_on(&self) {
         self.steps.store(0, Relaxed);
         self.paused.store(false, Relaxed);
@@ -168,7 +168,7 @@ impl Control {
         self.paused.load(Relaxed)
     }
 
-    /// Plays the next item only, while the replay is paused.
+    /// Plays only the next item while the replay is paused. Each call adds one item.
     pub fn step(&self) {
         self.steps.fetch_add(1, Relaxed);
     }
@@ -179,7 +179,7 @@ impl Control {
             .is_ok()
     }
 
-    /// Changes the rate of a running replay from the current place on. Returns `false` if `rate` is
+    /// Changes the rate of a running replay from the current item on. Returns `false` if `rate` is
     /// not within [`RATES`]. Has no effect if the consumer sets the pace.
     pub fn set_rate(&self, rate: f64) -> bool {
         let is_valid = RATES.contains(&rate);
@@ -197,7 +197,8 @@ impl Control {
     }
 
     /// Continues the replay at another recorded time, in ns since the first item. Returns `false`
-    /// if the source can only be read from its begin, or if the replay has not begun or has ended.
+    /// if the source can only be read from its beginning, or if the replay has not begun or has
+    /// ended.
     pub fn seek(&self, since_ns: i64) -> bool {
         let (seeking, playing) = (&self.seeking, &self.playing);
         if !seeking.is_possible.load(Relaxed) || !playing.began.load(Acquire) {

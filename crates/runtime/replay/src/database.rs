@@ -76,7 +76,8 @@ impl Database {
         Ok(())
     }
 
-    /// Returns the name of the CAN message with this identifier, or `None` if no file contains it.
+    /// Returns the name of the CAN message with this identifier, or `None` if no file contains this
+    /// identifier.
     pub fn name(&self, id: FrameId) -> Option<&str> {
         self.messages.get(&id).map(String::as_str)
     }

@@ -36,7 +36,8 @@ impl Extent {
 }
 
 /// The distribution of how late items left, in ns after they were due. Percentiles are exact to one
-/// per cent. A percentile is `None` if there are too few items for it. The extent is exact.
+/// per cent of their value. A percentile is `None` if there are too few items for it. The extent is
+/// exact.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Lateness {
@@ -63,7 +64,8 @@ pub struct StreamFigures {
     /// The number of items that were read but not played, because the replay ended before they were
     /// due.
     pub not_played: u64,
-    /// The number of items that were read but skipped, because the user sought to another place.
+    /// The number of items that were read but skipped, because the user sought another recorded
+    /// time.
     pub skipped: u64,
     /// The size of items in bytes (Table I of Konheiser et al., see docs/papers.md).
     pub bytes: Extent,
@@ -238,15 +240,16 @@ impl Ledger {
         }
     }
 
-    /// Counts an item that was skipped because the user sought to another place. Real-time safe.
+    /// Counts an item that was skipped because the user sought another recorded time. Real-time
+    /// safe.
     pub(crate) fn skipped(&mut self, stamp: Stamp) {
         if let Some(row) = self.rows.get_mut(stamp.stream.0 as usize) {
             row.figures.skipped += 1;
         }
     }
 
-    /// Leaves out the next distance between items, because items before and after this call come
-    /// from different places. Real-time safe.
+    /// Leaves the next time between two items out of the figures, because the item before this call
+    /// and the item after it come from different places of the recording. Real-time safe.
     pub(crate) fn interrupt(&mut self) {
         self.rows.iter_mut().for_each(|row| row.last = None);
     }
@@ -317,7 +320,7 @@ pub(crate) fn lateness(histogram: &Histogram<u64>, extent: Extent) -> Lateness {
     }
 }
 
-/// The figures of a replay: lateness, streams and the course over time.
+/// The figures of a replay: its lateness, its streams, and the lateness and fill level over time.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Figures {

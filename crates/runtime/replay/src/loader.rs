@@ -32,8 +32,8 @@ pub(crate) struct Loader<'c> {
     pub(crate) progress: Progress,
     pub(crate) largest: usize,
     pub(crate) control: &'c Control,
-    /// True if the source can be read from another place. The loader then runs until the player has
-    /// ended.
+    /// True if the source can continue at another recorded time ([`Source::seek`]). The loader then
+    /// runs until the player has ended.
     pub(crate) is_seekable: bool,
 }
 
@@ -83,8 +83,8 @@ impl Loader<'_> {
         loaded
     }
 
-    /// Continues to load at another place of the source. Items that were read but not sent to the
-    /// player do not count as read.
+    /// Continues to load at another recorded time of the source. Items that were read but not sent
+    /// to the player do not count as read.
     fn seek(
         &mut self,
         source: &mut dyn Source,

@@ -20,8 +20,8 @@ use tempfile::NamedTempFile;
 
 /// The name of the ROS 2 node that observes the device under test.
 pub const NODE: &str = "onbeat_compare";
-/// The history depth of each subscription. The observer only keeps the last messages, so a
-/// publisher never waits for it.
+/// The history depth of each subscription. A publisher never waits for the observer, because the
+/// observer's history contains only the latest messages.
 const DEPTH: usize = 1000;
 const WAIT_NS: i64 = 50_000_000;
 const ITEM_BYTES: usize = 64 << 10;

@@ -41,7 +41,7 @@ pub(crate) struct Ticker {
 #[derive(Debug)]
 pub(crate) enum Ended {
     Stopped,
-    /// The user has sought to another place. The current item is skipped.
+    /// The user has sought another recorded time. The current item is skipped.
     Sought,
     Failed(usize, io::Error),
 }
@@ -151,7 +151,7 @@ impl Stage<'_> {
         self.control.sought(self.timeline.sought).is_some()
     }
 
-    /// Waits until the loader has filled the buffer from the sought place, then continues at the
+    /// Waits until the loader has filled the buffer from the sought time on, then continues at the
     /// recorded time `to_ns`. `number` is the number of the seek request.
     fn sought(&mut self, to_ns: i64, number: &[u8]) -> Result<(), Ended> {
         let number = number.first_chunk().map_or(0, |n| u32::from_ne_bytes(*n));
@@ -195,8 +195,8 @@ impl Stage<'_> {
         self.control.playing.fill.store(fill.into(), Relaxed);
     }
 
-    /// Compares the loader with its service curve, and records when it was first too late.
-    /// Real-time safe.
+    /// Compares the loader with its service curve, and records the first time at which the loader
+    /// was too late. Real-time safe.
     fn watch(&mut self, now_ns: u64) {
         let (Some(monitor), Some(began_ns)) = (&mut self.monitor, self.timeline.began_ns) else {
             return;

@@ -189,8 +189,8 @@ impl Recorded {
 pub(crate) mod tests {
     use super::*;
 
-    /// Returns the bytes of a service event of this kind. It has `requests` requests, and `rest`
-    /// follows the length of their sequence.
+    /// Returns the bytes of a service event of this kind. The event states that it contains
+    /// `requests` requests. The bytes `rest` follow this number.
     pub(crate) fn event(kind: u8, requests: u32, rest: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0, 1, 0, 0, kind, 0, 0, 0];
         bytes.extend_from_slice(&7i32.to_le_bytes());

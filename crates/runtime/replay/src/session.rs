@@ -48,15 +48,15 @@ pub struct Settings {
     pub priority: Option<u8>,
     /// The CPU on which the player runs. `None` leaves the choice to the kernel.
     pub cpu: Option<usize>,
-    /// The time in ns for which the player busy-waits before each item is due. It sleeps only until
-    /// then, because a sleep may end late.
+    /// The length of the player's busy-wait before each item is due, in ns. The player sleeps only
+    /// until the busy-wait begins, because a sleep may end late.
     pub spin_ns: u64,
     /// The period of `/clock`, in ns. `None` means that no clock is published.
     pub clock_ns: Option<u64>,
     /// The time in ns that the player waits between the full buffer and the first item.
     pub delay_ns: u64,
-    /// True if the source can be read from another place ([`Source::seek`]). Only then can the user
-    /// seek.
+    /// True if the source can continue at another recorded time ([`Source::seek`]). Only then can
+    /// the user seek.
     pub is_seekable: bool,
 }
 
@@ -118,7 +118,7 @@ pub struct Items {
     /// The number of items that were read and did not reach the player, although the replay went to
     /// its end. Above 0 only if onbeat has a defect.
     pub lost: u64,
-    /// The number of items that were not in the buffer when they were due. They left later.
+    /// The number of items that were not in the buffer when they were due. These items left late.
     pub starved: u64,
     /// The number of times that the player offered an item again to a busy sink.
     pub retries: u64,

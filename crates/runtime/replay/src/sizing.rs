@@ -105,8 +105,8 @@ pub struct Sizing {
     /// without the buffer becoming empty. `None` if this buffer is too small even without longer
     /// pauses.
     pub stall_ns: Option<u64>,
-    /// The longest time from the departure of an item until the loader has replaced it, in ns.
-    /// `None` if no limit is known.
+    /// The longest time from the departure of an item until the loader has put another item into
+    /// its place in the buffer, in ns. `None` if no limit is known.
     pub delay_ns: Option<u64>,
     /// The maximum number of items by which playback gets ahead of the loader once the buffer was
     /// full. This is the pre-load. `None` if no limit is known.

@@ -44,7 +44,7 @@ impl std::fmt::Debug for Channel {
 }
 
 impl Channel {
-    /// Creates a channel within this process. Allocates all its memory now.
+    /// Creates a channel within this process, and allocates all of the channel's memory.
     pub fn new(options: Options) -> Result<Channel, CreateError> {
         let layout = options.layout()?;
         let heap = Heap::new(layout.size, layout.consumers + 1);
@@ -104,7 +104,7 @@ impl Channel {
         self.state.link.get()
     }
 
-    /// Returns a view of how many items the consumers have consumed.
+    /// Returns an object that shows how many items the consumers have consumed.
     pub fn progress(&self) -> Progress {
         Progress::new(Arc::clone(&self.state))
     }
@@ -125,8 +125,8 @@ impl Channel {
         self.state.options
     }
 
-    /// Attaches the producer. If the last one died during a delivery, this call finishes that
-    /// delivery.
+    /// Attaches the producer. If the previous producer died during a delivery, this call finishes
+    /// that delivery.
     pub fn producer(&self) -> Result<Producer, AttachError> {
         let state = &self.state;
         // A consumer that attaches or leaves may hold the producer's place for a moment: it then
@@ -152,13 +152,14 @@ impl Channel {
         self.attach(CONSUMER, None)
     }
 
-    /// Attaches a consumer that wakes `waker`, for a thread that waits for several channels.
+    /// Attaches a consumer whose new items wake the thread that sleeps at `waker`. In this way, one
+    /// thread can wait for several channels.
     pub fn consumer_on(&self, waker: &Waker) -> Result<Consumer, AttachError> {
         self.attach(CONSUMER, Some(waker))
     }
 
-    /// Attaches a consumer that the producer never waits for. Items that it does not receive in
-    /// time are dropped and counted, whatever the policy.
+    /// Attaches a consumer that the producer never waits for. Items that the observer does not
+    /// receive in time are dropped and counted, whatever the policy.
     pub fn observer(&self) -> Result<Consumer, AttachError> {
         self.attach(OBSERVER, None)
     }
@@ -193,8 +194,8 @@ impl Channel {
         })
     }
 
-    /// Empties the ring of the consumer with the number `consumer`. This process must have claimed
-    /// that number. Returns `false` if the producer still uses the ring.
+    /// Empties the ring (the queue) of the consumer with the number `consumer`. This process must
+    /// have claimed that number. Returns `false` if the producer still uses the ring.
     fn prepare(&self, consumer: usize) -> bool {
         let (state, ring) = (&self.state, self.state.ring(consumer));
         let last = ring.state().load(Ordering::Acquire);
@@ -220,13 +221,14 @@ impl Channel {
             .collect()
     }
 
-    /// Returns how many items this channel's producers have sent, and how long they have waited.
+    /// Returns how many items this channel's producers have sent, and how long the producers have
+    /// waited for consumers.
     pub fn stats(&self) -> ProducerStats {
         stats::of_producer(&self.state)
     }
 
-    /// Returns the number of payloads that wait for consumers or that consumers borrow. Checks the
-    /// whole pool.
+    /// Returns the number of payloads that wait for consumers or that consumers borrow. Checks each
+    /// payload of the channel.
     pub fn payloads_in_use(&self) -> usize {
         let state = &self.state;
         let in_use = |&slot: &usize| {
@@ -236,7 +238,8 @@ impl Channel {
         (0..state.layout.slots).filter(in_use).count()
     }
 
-    /// Reports whether the last producer died. Returns `false` if the last producer was dropped.
+    /// Reports whether the latest producer died. Returns `false` if the latest producer was
+    /// dropped.
     pub fn is_orphaned(&self) -> bool {
         reclaim::is_orphaned(&self.state)
     }

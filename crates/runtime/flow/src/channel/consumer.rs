@@ -24,8 +24,8 @@ pub enum ReceiveError {
     #[error("the producer died. Start it again, or attach to the channel of its successor.")]
     ProducerDied,
     /// The producer is gone, and items from it still wait. The consumer gets these items only after
-    /// it has dropped the items that it borrows. The policy exchanges buffers only when the
-    /// consumer's buffer is empty.
+    /// it has dropped the items that it borrows, because [`Policy::Swap`](crate::Policy::Swap)
+    /// exchanges buffers only when the consumer's buffer is empty.
     #[error("no more items can come while the consumer uses earlier ones. Drop the items in use.")]
     BufferInUse,
     #[error("the link to the producer has broken. Connect again.")]
@@ -40,7 +40,7 @@ pub struct Consumer {
     index: usize,
     waker: Option<Waker>,
     borrowed: Cell<usize>,
-    /// The slot of the value that `newest` returned last.
+    /// The payload slot of the value that [`Consumer::newest`] returned last.
     newest: Cell<Option<u32>>,
     peeked: PeekedItems,
     events: EndEvents,
@@ -318,7 +318,8 @@ impl Consumer {
         }
     }
 
-    /// Returns how many items this channel's producers have sent, and how long they have waited.
+    /// Returns how many items this channel's producers have sent, and how long the producers have
+    /// waited for consumers.
     pub fn producer_stats(&self) -> ProducerStats {
         stats::of_producer(&self.state)
     }
@@ -360,8 +361,8 @@ impl Consumer {
         }
     }
 
-    /// Reads the length of the item in a slot. Returns at most the payload size, because another
-    /// process may have written any number.
+    /// Reads the length in bytes of the item in a slot. Returns at most the size of a payload,
+    /// because another process may have written any number into the shared memory.
     fn bytes(&self, slot: usize) -> usize {
         let length = self.state.slot(slot).length().load(Ordering::Relaxed) as usize;
         length.min(self.state.layout.payload)
@@ -385,8 +386,8 @@ impl Drop for Consumer {
 #[derive(Clone, Copy, PartialEq)]
 enum Use {
     Borrowed,
-    /// The item is the newest value. The consumer refers to it until a newer value replaces it. It
-    /// already counts as consumed.
+    /// The item is the newest value. The consumer refers to it until a newer value replaces it. The
+    /// item already counts as consumed.
     Newest,
 }
 

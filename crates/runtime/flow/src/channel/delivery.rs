@@ -119,7 +119,8 @@ fn deliver_to_all(state: &ChannelState, slot: usize, sequence: u64, attempt: Att
 }
 
 /// Appends the item in `slot` to the ring of one consumer. Writes each step to the journal before
-/// other processes can see the step.
+/// other processes can see the step, so that another process can finish the delivery if the
+/// producer dies.
 #[inline]
 fn push_to(state: &ChannelState, consumer: usize, ring: &Ring<'_>, slot: usize, sequence: u64) {
     let depth = state.options.policy.depth() as u32;
@@ -147,8 +148,8 @@ fn push_to(state: &ChannelState, consumer: usize, ring: &Ring<'_>, slot: usize, 
     ring.push(slot as u32, sequence);
 }
 
-/// Finishes the delivery of a producer that died. The caller must have claimed the producer's
-/// place.
+/// Finishes the delivery that a dead producer has begun. The caller must have claimed the
+/// producer's place (`PRODUCER`) with `Region::claim`.
 pub(crate) fn recover(state: &ChannelState) {
     let Some(slot) = state.delivering().load(Ordering::Acquire).checked_sub(1) else {
         return;

@@ -202,7 +202,8 @@ fn read_name(memory: &Memory) -> String {
         .collect()
 }
 
-/// Computes the FNV-1a hash of a name, so that names too long for the memory can be compared too.
+/// Computes the FNV-1a hash of a name, so that the check of names also covers those that are too
+/// long for the channel's memory.
 fn name_hash(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

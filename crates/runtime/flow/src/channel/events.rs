@@ -12,7 +12,8 @@ use std::sync::Arc;
 /// The identity of a link, the same at both ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkId {
-    /// A number that no other link has: random, or computed so that all its bits vary.
+    /// A number that no other link has. It is random, or is computed from the link's session or
+    /// from the inode of its memory.
     pub number: u64,
     /// The name of the link in models. It begins with `/`, like the name of a topic.
     pub name: Arc<str>,
@@ -40,15 +41,16 @@ impl LinkId {
 struct EndRecord {
     link: u64,
     name: u64,
-    /// The number of items that wait before a newer item replaces the oldest.
+    /// The largest number of items that can wait at this end. A further item replaces the oldest of
+    /// them.
     depth: u64,
     /// 1 if items are sent here, 0 if they are received.
     sends: u64,
 }
 
 probe! {
-    /// Marks the creation of `end`, whose address is that of an `EndRecord`. An earlier end at the
-    /// same address no longer exists.
+    /// Marks the creation of an end of a link. `end` is the address of its `EndRecord`. An earlier
+    /// end at the same address no longer exists.
     onbeat_link_init(end) = 5
 }
 probe! {
@@ -79,14 +81,14 @@ struct End {
 }
 
 impl EndEvents {
-    /// Creates an end where items are sent into `link`. Up to `depth` items wait before a newer
-    /// item replaces the oldest.
+    /// Creates an end where items are sent into `link`. At most `depth` items can wait there. A
+    /// further item replaces the oldest of them.
     pub fn sending(link: &LinkId, depth: usize) -> EndEvents {
         EndEvents::new(link, depth, true)
     }
 
-    /// Creates an end where items are received from `link`. Up to `depth` items wait before a newer
-    /// item replaces the oldest.
+    /// Creates an end where items are received from `link`. At most `depth` items can wait there. A
+    /// further item replaces the oldest of them.
     pub fn receiving(link: &LinkId, depth: usize) -> EndEvents {
         EndEvents::new(link, depth, false)
     }
@@ -105,7 +107,8 @@ impl EndEvents {
         EndEvents(Some(End { record, _name }))
     }
 
-    /// Marks the item of this number as sent. Call this before anybody can receive the item.
+    /// Reports to recorders that the item with this number is sent. Call this before anybody can
+    /// receive the item.
     #[inline]
     pub fn sent(&self, number: u64) {
         if let Some(end) = self.0.as_ref().filter(|_| watch::is_watched()) {
@@ -113,7 +116,8 @@ impl EndEvents {
         }
     }
 
-    /// Marks the item of this number as received. Call this before the item is used.
+    /// Reports to recorders that the item with this number was received. Call this before the item
+    /// is used.
     #[inline]
     pub fn received(&self, number: u64) {
         if let Some(end) = self.0.as_ref().filter(|_| watch::is_watched()) {

@@ -4,8 +4,8 @@ use crate::memory::region::ALIGN;
 
 pub(crate) const SLOT_HEAD: usize = ALIGN;
 
-/// The offsets of the words before the rings: the producer's signal, counters, and the description
-/// of the channel.
+/// The offsets in bytes of the words before the rings in a channel's memory: the producer's signal,
+/// counters, and the description of the channel.
 pub(crate) mod head {
     use super::ALIGN;
 
@@ -61,8 +61,8 @@ pub(crate) mod slot {
     pub(crate) const LENGTH: usize = 24;
 }
 
-/// The sizes and offsets of a channel, in bytes. Every process computes the same from the same
-/// options.
+/// The sizes and offsets of a channel, in bytes. Every process computes the same sizes and offsets
+/// from the same options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MemoryLayout {
     pub(crate) consumers: usize,

@@ -33,7 +33,7 @@ pub enum InProcessError {
     Open { name: String, reason: OpenError },
 }
 
-/// The channels of this process by name. Until this value is dropped, a name stays with its
+/// The channels of this process by name. Until this value is dropped, each name refers to the same
 /// channel.
 #[derive(Debug, Default)]
 pub struct InProcess {

@@ -51,14 +51,14 @@ impl Policy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnDeath {
     /// After a death, the other participants continue. The producer no longer serves a dead
-    /// consumer. Consumers of a dead producer wait for the next one.
+    /// consumer. Consumers of a dead producer wait for the next producer.
     #[default]
     Continue,
     /// After a consumer's death, the producer waits until as many consumers as expected are
-    /// attached again. Consumers of a dead producer wait for the next one.
+    /// attached again. Consumers of a dead producer wait for the next producer.
     Pause,
-    /// After a death, the other side gets an error. Sending fails. Receiving fails once all items
-    /// are received. The program decides how to continue.
+    /// After a consumer's death, sending fails. After the producer's death, receiving fails once
+    /// all items are received. The program decides how to continue.
     Fail,
 }
 

@@ -51,7 +51,7 @@ impl<'a> Slot<'a> {
         self.memory.u32(self.offset + slot::LENGTH)
     }
 
-    /// Returns the first bytes of the payload.
+    /// Returns the first `bytes` bytes of the payload.
     ///
     /// # Safety
     /// The rules of [`Memory::bytes`] apply.
@@ -62,7 +62,7 @@ impl<'a> Slot<'a> {
         unsafe { self.memory.bytes(self.offset + SLOT_HEAD, bytes) }
     }
 
-    /// Returns the first bytes of the payload for writing.
+    /// Returns the first `bytes` bytes of the payload for writing.
     ///
     /// # Safety
     /// The rules of [`Memory::bytes_mut`] apply.

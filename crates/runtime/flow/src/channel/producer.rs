@@ -97,8 +97,8 @@ impl Producer {
         self.state.link.get()
     }
 
-    /// Hides this producer from recorders. A relay calls this, because another producer has sent
-    /// its items.
+    /// Hides this producer from recorders. A relay calls this, because recorders have already seen
+    /// its items at the producer that first sent them.
     pub fn set_unseen(&mut self) {
         self.events = EndEvents::default();
     }
@@ -226,7 +226,8 @@ impl Producer {
         stats::attached(&self.state)
     }
 
-    /// Returns how many items this channel's producers have sent, and how long they have waited.
+    /// Returns how many items this channel's producers have sent, and how long the producers have
+    /// waited for consumers.
     pub fn stats(&self) -> ProducerStats {
         stats::of_producer(&self.state)
     }

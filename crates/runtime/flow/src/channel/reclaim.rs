@@ -58,7 +58,7 @@ pub(crate) fn reap(state: &ChannelState, search: Search) {
 }
 
 /// Removes all references of a consumer that is gone. The caller must have claimed the consumer's
-/// place, and the producer must not be delivering to this consumer.
+/// place with `Region::claim`, and the producer must not be delivering to this consumer.
 fn clean(state: &ChannelState, consumer: usize) {
     state.drop_waker(consumer);
     for slot in 0..state.layout.slots {

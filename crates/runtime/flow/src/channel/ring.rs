@@ -14,7 +14,8 @@ use crate::wait::Signal;
 pub(crate) const FREE: u32 = 0;
 pub(crate) const CONSUMER: u32 = 1;
 pub(crate) const OBSERVER: u32 = 2;
-/// The ring's state after its consumer has left, until the consumer's references are given back.
+/// The ring's state after its consumer has left, until the consumer's references to payloads are
+/// removed.
 pub(crate) const LEFT: u32 = 3;
 
 /// The largest number of attempts of a consumer to take an entry. An attempt fails if the producer
@@ -90,8 +91,9 @@ impl<'a> Ring<'a> {
         }
     }
 
-    /// Returns the word that contains the head. The consumer advances the head when it takes the
-    /// oldest entry, the producer when it drops the oldest entry.
+    /// Returns the word that contains the head, the number of the oldest entry. The consumer
+    /// advances the head when it takes the oldest entry, the producer when it drops the oldest
+    /// entry.
     #[inline]
     fn head_word(&self) -> &'a AtomicU64 {
         self.memory.u64(self.offset + ring::HEAD)
@@ -113,8 +115,8 @@ impl<'a> Ring<'a> {
         self.memory.u32(self.offset + ring::TAIL)
     }
 
-    /// Returns the position after the last entry that the consumer may take. Swap buffers and
-    /// observers use this position.
+    /// Returns the position after the last entry that the consumer may take. Observers, and all
+    /// consumers under `Policy::Swap`, use this position.
     #[inline]
     pub(crate) fn published(&self) -> &'a AtomicU32 {
         self.memory.u32(self.offset + ring::PUBLISHED)
@@ -160,7 +162,8 @@ impl<'a> Ring<'a> {
         self.entry(number).load(Ordering::Relaxed) as u32
     }
 
-    /// Empties the ring for the next consumer. Nobody else may use the ring meanwhile.
+    /// Empties the ring for the next consumer. No other thread or process may use the ring during
+    /// the call.
     pub(crate) fn reset(&self) {
         let tail = self.tail().load(Ordering::Acquire);
         let head = Head {
@@ -174,8 +177,8 @@ impl<'a> Ring<'a> {
         self.dropped_word().store(0, Ordering::Relaxed);
     }
 
-    /// Drops the oldest entry if there are `depth`, so that there is room for one more. Returns the
-    /// dropped entry's slot. Calls `journal` with the old head before the head moves. Only the
+    /// Drops the oldest entry if the ring has `depth` entries, so that one more fits in. Returns
+    /// the dropped entry's slot. Calls `journal` with the old head before the head moves. Only the
     /// producer calls this.
     #[inline]
     pub(crate) fn make_room(&self, depth: u32, journal: impl FnOnce(Head)) -> Option<u32> {
@@ -262,7 +265,8 @@ impl<'a> Ring<'a> {
         counted.wrapping_add(u64::from(low.wrapping_sub(counted as u32)))
     }
 
-    /// Extends the count of drops beyond 32 bits. Only the producer calls this.
+    /// Copies the number of dropped entries, which the head contains in 32 bits, into a count of 64
+    /// bits. Only the producer calls this.
     pub(crate) fn count_dropped(&self) {
         self.dropped_word().store(self.dropped(), Ordering::Relaxed);
     }

@@ -79,7 +79,7 @@ impl ChannelState {
         Signal::at(&self.memory, head::SIGNAL)
     }
 
-    /// Returns the number of items sent, which is also the number of the next one.
+    /// Returns the number of items sent, which is also the number of the next item.
     #[inline]
     pub(crate) fn sent(&self) -> &AtomicU64 {
         self.memory.u64(head::SENT)
@@ -116,15 +116,15 @@ impl ChannelState {
         self.memory.u64(head::LOST)
     }
 
-    /// Returns the journal's word for the item that the producer is delivering: the item's slot,
-    /// plus one.
+    /// Returns the journal's word for the item that the producer is delivering: the item's slot
+    /// plus 1, or 0 if no delivery is in progress.
     #[inline]
     pub(crate) fn delivering(&self) -> &AtomicU64 {
         self.memory.u64(head::DELIVERING)
     }
 
     /// Returns the journal's word for the ring whose oldest entry the producer is dropping: the
-    /// ring's number, plus one.
+    /// ring's number plus 1.
     #[inline]
     pub(crate) fn dropping(&self) -> &AtomicU64 {
         self.memory.u64(head::DROPPING)

@@ -26,7 +26,8 @@ use std::ops::{Deref, DerefMut};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// A type whose values can be items of a channel: any bytes make a valid value, and there is no
-/// padding. Zerocopy's derives implement it. Slices of such types are payloads too.
+/// padding. The derive macros of the crate zerocopy implement the trait. Slices of such types can
+/// be items, too.
 pub trait Payload: FromBytes + IntoBytes + Immutable + KnownLayout {}
 impl<T: ?Sized + FromBytes + IntoBytes + Immutable + KnownLayout> Payload for T {}
 

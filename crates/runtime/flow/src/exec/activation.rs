@@ -18,16 +18,17 @@ pub use onbeat_time::Slot;
 use super::schedule::{Clock, Releases};
 use super::timer::Timer;
 
-/// The treatment of items beyond the threshold when the task runs.
+/// The treatment of items beyond an input's threshold when the task runs.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Surplus {
-    /// Items beyond the threshold count towards the next execution.
+    /// Items beyond the input's threshold count towards the next execution.
     Keep,
     Drop,
 }
 
-/// The settings of a task's input: how many items trigger it, and what happens to further items.
+/// The settings of a task's input: how many items trigger it, and what happens to items beyond this
+/// number.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Input {
@@ -157,7 +158,8 @@ impl Activation {
     }
 
     /// Sets whether the waiting items fulfil the task's condition on contents. Before the first
-    /// call they count as fulfilling it, so a task without such a condition needs no call.
+    /// call, the items count as if they fulfilled the condition, so a task without such a condition
+    /// needs no call.
     #[inline]
     pub fn set_fulfilled(&mut self, is_fulfilled: bool) {
         self.is_withheld = !is_fulfilled;
@@ -206,7 +208,7 @@ impl Activation {
         &self.arrived
     }
 
-    /// Returns the number of releases of a period that passed unused.
+    /// Returns the number of releases of the task's period that passed without an execution.
     pub fn overruns(&self) -> u64 {
         self.overruns
     }
@@ -554,7 +556,7 @@ mod tests {
 
     proptest! {
         /// Checks for any schedule: a task runs at most once per release or slot, and never
-        /// outside. Its wake-up time is the first time at which it is ready.
+        /// outside. The wake-up time is the first time at which the task is ready.
         #[test]
         fn a_task_runs_only_at_the_times_of_its_schedule(
             cycle in 1u64..50,

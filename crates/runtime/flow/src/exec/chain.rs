@@ -169,9 +169,9 @@ impl<S> Chain<S> {
         Ok(())
     }
 
-    /// Feeds an input from outside, for example from a channel's consumer. At the start of each
-    /// step the chain calls `poll`. `poll` moves new items into the shared state and returns their
-    /// number.
+    /// Feeds an input from outside, for example from a channel's consumer. At the beginning of each
+    /// [`Chain::step`], the chain calls `poll`. `poll` moves new items into the shared state and
+    /// returns their number.
     pub fn feed(
         &mut self,
         to: TaskId,
@@ -182,9 +182,9 @@ impl<S> Chain<S> {
     }
 
     /// Feeds an input from outside, for example from a channel whose consumer is in the shared
-    /// state. At the start of each step the chain calls `waiting`, which returns the number of
-    /// items that *wait* there. The task's code takes the items itself. Until then the channel's
-    /// policy applies to them.
+    /// state. At the beginning of each [`Chain::step`], the chain calls `waiting`, which returns
+    /// the number of items that *wait* there. The task's code takes the items itself. Until then
+    /// the channel's policy applies to them.
     pub fn feed_waiting(
         &mut self,
         to: TaskId,
@@ -262,8 +262,8 @@ impl<S> Chain<S> {
         }
     }
 
-    /// Calls [`Chain::step`] whenever a task is ready. In between it sleeps until an item arrives
-    /// at a consumer on this waker, or until the time of a task has come.
+    /// Calls [`Chain::step`] whenever a task is ready. Between the calls, sleeps until an item
+    /// arrives at a consumer on this waker, or until a release, slot or timer of a task is due.
     ///
     /// Ends when `stop` is set (and the waker woken), or when an overrun stops the chain. Runs on
     /// the calling thread, with the policy, priority and CPUs of the caller.
@@ -321,7 +321,8 @@ impl<S> Chain<S> {
         &self.state
     }
 
-    /// Returns the state that the tasks share. The caller may change it between steps.
+    /// Returns the state that the tasks share. The caller may change it between two calls of
+    /// [`Chain::step`].
     pub fn state_mut(&mut self) -> &mut S {
         &mut self.state
     }

@@ -157,8 +157,8 @@ impl TaskCore {
     }
 
     /// Reports whether the task may run now. `is_fulfilled` is the condition on contents: it is
-    /// called only when enough items have come. While draining, time alone starts no task.
-    /// Real-time safe if `is_fulfilled` is.
+    /// called only when enough items have come. While the executor drains its items, time alone
+    /// starts no task. Real-time safe if `is_fulfilled` is.
     #[inline]
     pub(crate) fn may_run(
         &mut self,
@@ -254,11 +254,12 @@ impl TaskCore {
 
     /// Reports the start of an execution to a recorder, and returns the callback that activated it.
     ///
-    /// Each input is a callback for the recorder. With several inputs, the function returns the
-    /// callback of the last input that the task waits for. Outputs of other tasks have precedence
-    /// over feeds. The recorder sees each of the other inputs as a subscription whose callback only
-    /// stored the item. If time alone has activated the task, this applies to all inputs. Items
-    /// from outside of the executor are reported when the task's code receives them.
+    /// A recorder sees each input of the task as a callback. With several inputs, the callback of
+    /// the last input that the task waits for has activated the task. Inputs with outputs of other
+    /// tasks have precedence over fed inputs. The callbacks of the other inputs appear as
+    /// subscriptions that only stored their item. If time alone has activated the task, the
+    /// callbacks of all inputs appear in this way. Items from outside of the executor are reported
+    /// when the task's code receives them.
     #[cold]
     fn report_start(&mut self, by_time: bool) -> u64 {
         let mut last: Option<Taken> = None;
@@ -289,8 +290,8 @@ impl TaskCore {
         callback
     }
 
-    /// Runs the task's code and measures it. Real-time safe if the code is. The clock is read only
-    /// if there is a deadline.
+    /// Runs the task's code and measures how long the code takes. Real-time safe if the code is.
+    /// The clock is read only if the task has a deadline.
     #[inline]
     pub(crate) fn execute(&mut self, now_ns: u64, run: impl FnOnce() -> TaskResult) -> Completion {
         let by_time = self.activation.begin(now_ns);

@@ -87,7 +87,7 @@ pub enum GraphError {
     Threads { given: usize, threads: usize },
 }
 
-/// A graph of tasks and connections, before its start.
+/// A graph of tasks and connections, before its threads start.
 pub struct Graph {
     program: Program,
     given_order: Option<Vec<Vec<usize>>>,

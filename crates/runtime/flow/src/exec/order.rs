@@ -1,7 +1,7 @@
 //! Orders tasks: finds circles among connections, and computes list schedules.
 
-/// Finds a circle among tasks, whose followers are given by index. Returns the tasks along the
-/// circle, with the first task again at the end.
+/// Finds a circle among tasks. `followers` lists, for each task, the indices of the tasks that take
+/// its output. Returns the tasks along the circle, with the first task again at the end.
 pub(super) fn circle(followers: &[Vec<usize>]) -> Option<Vec<usize>> {
     #[derive(Clone, Copy, PartialEq)]
     enum Visit {

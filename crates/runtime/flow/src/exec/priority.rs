@@ -93,7 +93,8 @@ impl Priorities {
         }
     }
 
-    /// Adds a task to a thread. A higher priority runs first. Ignores [`Task::on`].
+    /// Adds a task to a thread. A higher priority runs first. Ignores the thread that [`Task::on`]
+    /// sets.
     pub fn task<S: Send + 'static>(
         &mut self,
         thread: usize,
@@ -114,10 +115,10 @@ impl Priorities {
         Ok(self.program.add(task))
     }
 
-    /// Adds a receive task ([`Task::receiving`]) to a thread. It calls `take` for each item of the
-    /// channel. Among the thread's ready tasks, the one with the highest priority runs first. Among
-    /// equal priorities, the task whose item came first runs first. The consumer attaches during
-    /// this call, so items that come before the thread starts are not missed.
+    /// Adds a receive task ([`Task::receiving`]) to a thread. The task calls `take` for each item
+    /// of the channel. Among the thread's ready tasks, the one with the highest priority runs
+    /// first. Among equal priorities, the task whose item came first runs first. The consumer
+    /// attaches during this call, so items that come before the thread starts are not missed.
     ///
     /// # Errors
     /// Fails if the executor has no such thread, or if the channel has no place for another

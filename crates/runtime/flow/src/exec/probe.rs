@@ -32,8 +32,8 @@ struct CallbackRecord {
 }
 
 probe! {
-    /// Marks the creation of `callback`, whose address is that of a `CallbackRecord`. An earlier
-    /// callback at the same address no longer exists.
+    /// Marks the creation of a callback. `callback` is the address of its `CallbackRecord`. An
+    /// earlier callback at the same address no longer exists.
     onbeat_flow_task_init(callback) = 1
 }
 probe! {

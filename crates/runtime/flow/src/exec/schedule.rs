@@ -28,7 +28,7 @@ pub enum Schedule {
     /// with the executor's first step after the task has completed. For a time-out, it begins with
     /// the step that sees the item.
     After {
-        /// The delay after `start`; not 0.
+        /// The delay after the event `start`; not 0.
         delay_ns: u64,
         start: TimerStart,
     },

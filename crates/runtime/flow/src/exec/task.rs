@@ -139,8 +139,8 @@ impl<S: Send + 'static> Task<S> {
 impl Task<Consumer> {
     /// Creates a receive task (thesis, section 5.4.2, steps 6 to 8). It runs once for each item of
     /// a channel, and borrows the item while it runs. Receive tasks of equal priority run in the
-    /// order in which their items were sent into the channel. For a channel from another host, that
-    /// is the order in which they came to this host.
+    /// order in which their items were sent into the channel. For a channel from another host, this
+    /// is the order in which the items came to this host.
     pub fn receiving(
         name: &str,
         consumer: Consumer,

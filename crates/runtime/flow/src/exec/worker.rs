@@ -53,7 +53,7 @@ pub(crate) struct WorkerTask {
     pub(crate) inputs: Vec<RemoteInput>,
     pub(crate) outputs: Outputs,
     pub(crate) priority: u32,
-    /// The time in ns at which the task became ready, and its rank among the tasks that became
+    /// The time in ns at which the task became ready, and the task's rank among those that became
     /// ready at this time.
     pub(crate) ready_since: Option<(u64, u64)>,
 }

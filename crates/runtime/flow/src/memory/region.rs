@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The alignment of the memory and of every payload, in bytes: a cache line.
 pub const ALIGN: usize = 64;
 
-/// The number of the producer's place in [`Region::claim`]. The consumer with the number `c` has
-/// place `c + 1`.
+/// The place that a channel's producer claims with [`Region::claim`]. The consumer with the number
+/// `c` claims the place `c + 1`.
 pub const PRODUCER: usize = 0;
 
 /// The memory of a channel. It also manages the places of the channel's participants.

@@ -78,12 +78,12 @@ mod calls {
     /// The number of the call futex_waitv, the same on every architecture. It exists since Linux
     /// 5.16.
     const SYS_FUTEX_WAITV: libc::c_long = 449;
-    /// The polling period where the kernel cannot wait for several words.
+    /// The polling period on kernels that cannot wait for several futex words (before Linux 5.16).
     const POLL_NS: u64 = 1_000_000;
 
     /// Sleeps until one of the words no longer has its `seen` value, at most until `deadline_ns`.
     /// On kernels before Linux 5.16 it sleeps on the first word for at most 1 ms, so that the
-    /// caller polls the others.
+    /// caller can check the other words.
     pub(crate) fn wait_any(words: &[Word<'_>], deadline_ns: Option<u64>) {
         static MISSING: AtomicBool = AtomicBool::new(false);
         if let [only] = words {

@@ -23,9 +23,10 @@ pub struct Waker {
 pub(crate) struct WakerWords {
     count: AtomicU32,
     sleepers: AtomicU32,
-    /// The signals of consumers in shared memory. Producers in other processes reach only these.
+    /// The signals of consumers in shared memory. Producers in other processes reach only these
+    /// signals.
     remote: Mutex<Vec<Arc<RemoteSignal>>>,
-    /// The number of remote signals, so that a thread without any takes no lock.
+    /// The number of remote signals, so that a thread without remote signals takes no lock.
     remotes: AtomicUsize,
 }
 
@@ -99,8 +100,8 @@ impl Waker {
         &self.words
     }
 
-    /// Adds a consumer's signal to the signals for which this waker's thread waits. `offset` is the
-    /// signal's place in the channel's memory. Returns `false` if there are too many signals.
+    /// Adds a consumer's signal to the signals for which this waker's thread waits. `offset` says
+    /// where in the channel's memory the signal is. Returns `false` if there are too many signals.
     pub(crate) fn join(&self, memory: &Memory, offset: usize) -> bool {
         let mut remote = self.words.remote();
         if remote.len() >= MAX_REMOTE_SIGNALS {

@@ -34,8 +34,8 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The chunk size by which an [`Auto`] end marks its hello record. No plain TCP end has chunks of
-/// this size, so a plain TCP end refuses the hello record.
+/// The chunk size by which a peer recognises the hello, the first record of the handshake, of an
+/// [`Auto`] end. No plain TCP end has chunks of this size, so a plain TCP end refuses this hello.
 const ANY_BACKEND: usize = u32::MAX as usize;
 const RECORD_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time without a peer, in ns, after which both ends connect and choose a backend again. One

@@ -117,8 +117,8 @@ impl Control {
         self.broken.load(Ordering::Acquire)
     }
 
-    /// Stops counting this host as a receiver of items. Severs the channel if a link broke and no
-    /// host is left.
+    /// Removes the relay's host from the hosts that receive the channel's items. Severs the channel
+    /// if this was the last host and a link to any of the hosts broke.
     pub(super) fn leave(&self) {
         let hosts = &self.hosts;
         if self.is_broken() {

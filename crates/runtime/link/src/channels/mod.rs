@@ -134,7 +134,7 @@ struct OpenChannel {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostStatus {
     pub state: HostState,
-    /// The number of items that newer ones replaced before they left the sending host, as the
+    /// The number of items that newer items replaced before they left the sending host, as the
     /// channel's policy allows. Items that a slow consumer at the receiving host has missed count
     /// in [`onbeat_flow::ConsumerStats::dropped`] instead. Both counts together are the gaps that
     /// this consumer sees.
@@ -168,7 +168,7 @@ impl Links {
     /// [`Place`].
     ///
     /// # Errors
-    /// The text is not an address of a link, or its key file cannot be read.
+    /// `place` is not the address of a link, or its key file cannot be read.
     pub fn sending(place: &str) -> Result<Links, LinksError> {
         Links::at(place, Direction::Sending)
     }
@@ -177,7 +177,7 @@ impl Links {
     /// sending host listens.
     ///
     /// # Errors
-    /// The text is not an address of a link, or its key file cannot be read.
+    /// `place` is not the address of a link, or its key file cannot be read.
     pub fn receiving(place: &str) -> Result<Links, LinksError> {
         Links::at(place, Direction::Receiving)
     }
@@ -239,8 +239,9 @@ impl Links {
     /// number of consumers there.
     ///
     /// # Errors
-    /// The text is not an address of a link, or its key file cannot be read. This host receives.
-    /// One of the addresses is `shm://`, which reaches all processes of this machine anyway.
+    /// `place` is not the address of a link, or its key file cannot be read. This host receives the
+    /// channels instead of sending them. One of the addresses is `shm://`, which already reaches all
+    /// processes of this machine.
     pub fn and_to(mut self, place: &str) -> Result<Links, LinksError> {
         let place: Place = place.parse()?;
         let is_machine = self.machine.is_some() || place.machine().is_some();

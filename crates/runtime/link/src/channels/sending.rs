@@ -34,15 +34,15 @@ pub(super) fn send_items(channel: &Channel, mut out: Box<dyn Outgoing>, control:
     finish(control, end.as_ref());
 }
 
-/// Ends the relay and removes this host from the hosts that receive the channel. If the link broke,
-/// call this function before the credits of unconsumed items are returned.
+/// Ends the relay, and removes its receiving host from the hosts that receive the channel. If the
+/// link broke, call this function before the credits of unconsumed items are returned.
 fn finish(control: &Control, end: Option<&End>) {
     control.end(end);
     control.leave();
 }
 
-/// Attaches a consumer in place of a host that left before items came. The producer starts only
-/// when each host has a consumer.
+/// Attaches a consumer in place of a host that left before items came. Without this consumer the
+/// producer would wait for ever, because it starts only when each host has a consumer.
 fn stand_in(channel: &Channel, control: &Control) {
     if !control.hosts.is_any_left() {
         return;

@@ -21,13 +21,14 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 
-/// The bits of a word that contain a time, in ns of CLOCK_MONOTONIC. These are the words of
-/// requests and of the window's shares. The time overflows after two years.
+/// The bits of a word that contain a time, in ns of CLOCK_MONOTONIC. The words of requests and of
+/// the window's shares have this form. The time overflows after two years.
 const INSTANT: u64 = (1 << 56) - 1;
 
 const AWAKE: u32 = 0;
-/// The state of a transfer's thread that sleeps until its bell rings. The bell means that the
-/// thread may ask for shares of the window again.
+/// The state of a transfer's thread that sleeps until its bell rings. The bell is a counter in
+/// shared memory: another transfer increases it when this thread may ask for shares of the window
+/// again.
 const ON_BELL: u32 = 1;
 /// The state of a transfer's thread that sleeps until its connection reports an event. Other
 /// processes never wake such a thread.
@@ -64,15 +65,16 @@ pub struct Lent {
 pub struct Rules {
     pub shares: usize,
     pub lease_ns: u64,
-    /// The longest time for which the most urgent transfer may leave free shares of the window
-    /// unused, ns. After that, other transfers go first.
+    /// The longest time, in ns, for which the most urgent transfer may leave free shares (parts) of
+    /// the window unused. After that, other transfers go first.
     pub patience_ns: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     Granted(Lent),
-    /// The chunk must wait. Its transfer asks again at this instant (ns) at the latest.
+    /// The chunk must wait. Its transfer asks again at this instant (ns of CLOCK_MONOTONIC) at the
+    /// latest.
     Wait {
         until_ns: u64,
     },
@@ -80,8 +82,8 @@ pub enum Answer {
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Patience {
-    /// The time since which the more urgent transfer could have posted a chunk and has not done so.
-    /// `None` if it cannot post, or has posted a chunk meanwhile.
+    /// The time since which a more urgent transfer could have posted a chunk and has not done so,
+    /// in ns of CLOCK_MONOTONIC. `None` if it cannot post, or has posted a chunk meanwhile.
     since_ns: Option<u64>,
     granted: u64,
     passed: u64,
@@ -135,9 +137,9 @@ impl<'p> Arbiter<'p> {
         ahead.is_none_or(|(other, at)| (other, SEATS - at) < (want, SEATS - seat))
     }
 
-    /// Returns the remaining time of the lease of a share of the window, in ns. Returns the share's
-    /// word as an error if the share is free. Sets the word to 0 if no transfer can have written
-    /// it, so that it never counts as a lease.
+    /// Returns how much longer the transfer that has this share (part) of the window may keep it,
+    /// in ns. If the share is free, returns the share's word as an error. If no transfer can have
+    /// written the word, sets it to 0, which means a free share.
     fn lease_left_ns(&self, share: &AtomicU64, now_ns: u64) -> Result<u64, u64> {
         let seen = share.load(SeqCst);
         match lease_end_left_ns(seen, now_ns) {
@@ -192,8 +194,8 @@ impl<'p> Arbiter<'p> {
         None
     }
 
-    /// Gives shares of the window back. Skips shares that another transfer has taken in the
-    /// meantime, and returns the number of skipped shares.
+    /// Gives a transfer's shares (parts) of the window back. Skips shares that another transfer has
+    /// taken in the meantime, and returns the number of skipped shares.
     pub fn give_back(&self, seat: usize, lent: &Lent) -> u64 {
         let mine = (seat as u64 + 1) << 56 | (lent.until_ns & INSTANT);
         let mut lost = 0;
@@ -221,7 +223,7 @@ impl<'p> Arbiter<'p> {
     }
 
     /// Asks for `need` shares of the window for a chunk of this urgency. Until the shares are
-    /// granted, the caller asks again when the bell rings, and at the latest at the time in the
+    /// granted, the caller asks again when its bell rings, and at the latest at the time in the
     /// answer. To give up, the caller calls [`Arbiter::withdraw`]. After a grant the request stays
     /// published until the caller has posted the chunk, so that no later chunk overtakes it. Then
     /// the caller publishes its next request.
@@ -310,7 +312,8 @@ impl<'p> Arbiter<'p> {
     }
 
     /// Returns the number of chunks that the port granted to transfers of higher priority. The
-    /// count of a transfer restarts at 0 when another transfer takes its place on the port.
+    /// returned number can fall: the count of a place on the port restarts at 0 when another
+    /// transfer takes the place.
     pub fn granted_above(&self, priority: u8) -> u64 {
         let above = |seat: &&Seat| seat.priority.load(Relaxed) > u32::from(priority);
         let seats = self.page.seats.iter().filter(above);
@@ -353,15 +356,15 @@ impl<'p> Arbiter<'p> {
         }
     }
 
-    /// Returns and clears the time at which the transfer's bell first rang, in ns. Returns `None`
-    /// if the bell has not rung since the last call.
+    /// Returns and clears the time at which the transfer's bell first rang, in ns of
+    /// CLOCK_MONOTONIC. Returns `None` if the bell has not rung since the last call.
     pub fn take_rung(&self, seat: usize) -> Option<u64> {
         let rung_ns = self.seat(seat).rung_ns.swap(0, Relaxed);
         (rung_ns > 0).then_some(rung_ns)
     }
 
-    /// Returns the count of the transfer's bell. Read the count before asking for shares:
-    /// [`Arbiter::sleep`] returns at once if the bell has rung since then.
+    /// Returns how often the transfer's bell has rung. Read this count before asking for shares of
+    /// the window: [`Arbiter::sleep`] returns at once if the bell has rung since then.
     pub fn bell(&self, seat: usize) -> u32 {
         self.seat(seat).bell.load(SeqCst)
     }
@@ -373,8 +376,8 @@ impl<'p> Arbiter<'p> {
         seat.asleep.store(AWAKE, SeqCst);
     }
 
-    /// Sleeps by calling `wait`, unless the count of the transfer's bell differs from `bell`.
-    /// [`Arbiter::ring`] does not end this sleep. After ringing, check
+    /// Sleeps by calling `wait`, unless the transfer's bell has rung since [`Arbiter::bell`]
+    /// returned `bell`. [`Arbiter::ring`] does not end this sleep. After ringing, check
     /// [`Arbiter::sleeps_on_connection`] and wake the thread through its connection.
     pub fn sleep_on_connection<T>(
         &self,
@@ -440,8 +443,8 @@ mod tests {
 
     #[derive(Debug, Clone, Copy)]
     enum Step {
-        /// A message arrives at a transfer that has no other message: place on the port, priority,
-        /// shares per chunk, number of chunks.
+        /// A message arrives at a transfer that has no other message. The fields are the transfer's
+        /// place on the port, priority, shares per chunk, number of chunks.
         Comes(usize, u8, usize, usize),
         Acknowledged,
     }

@@ -30,7 +30,7 @@ pub struct Meter {
     /// The number of bytes that the peers acknowledged while a transfer waited for the port.
     waited: AtomicU64,
     begun_waited: AtomicU64,
-    /// The rate of the previous interval, bit/s; 0 before the first one.
+    /// The rate that was measured in the previous interval, bit/s; 0 before the first one.
     rate_before: AtomicU64,
     /// The rate that the port uses now, bit/s; 0 stands for the given rate.
     rate: AtomicU64,
@@ -57,9 +57,9 @@ impl Sample {
     }
 }
 
-/// Returns the rate of `sample` if the port must change its rate: if the two differ by more than an
-/// eighth. A lower rate counts only if the round trip takes at most half of the time that the wire
-/// needs for the window.
+/// Returns the rate of `sample` if the port must change its rate: if this rate and `in_force`
+/// differ by more than an eighth. A lower rate counts only if the round trip takes at most half of
+/// the time that the wire needs for the window.
 fn wanted_rate(in_force: u64, sample: &Sample) -> Option<u64> {
     let rate = sample.bits_per_second;
     let is_queue = sample.window_ns >= 2 * sample.round_trip_ns;

@@ -172,7 +172,7 @@ impl Port {
         self.settings
     }
 
-    /// Reads the counts of all transfers, over all processes. Not real-time safe.
+    /// Reads the counts of the port's transfers in all processes. Not real-time safe.
     pub fn stats(&self) -> PortStats {
         stats::of(&self.mapped, self.settings)
     }
@@ -233,8 +233,8 @@ impl Seated {
         self.watched.end(&self.transfer);
     }
 
-    /// Makes the port's thread wait for acknowledgements, because the posting thread waits for
-    /// something else.
+    /// Makes the port's thread wait for acknowledgements from now on, because the thread that posts
+    /// chunks waits for something else.
     pub(crate) fn hand_over(&self) {
         if self.transfer.hand_over() {
             self.watched.hear(&self.transfer);

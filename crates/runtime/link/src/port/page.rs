@@ -66,7 +66,7 @@ pub struct Page {
     pub meter: Meter,
     pub seats: [Seat; SEATS],
     /// The shares of the window, one word each. The word of a free share is 0. The word of a lent
-    /// share contains the place of the transfer and the end of the lease.
+    /// share contains the transfer's place on the port and the time until which the share is lent.
     pub shares: [AtomicU64; SHARES],
 }
 
@@ -132,8 +132,8 @@ impl Mapped {
         Ok(mapped)
     }
 
-    /// Finds the port's page of that name. Returns `None` if there is none, or if the memory is not
-    /// a port's page.
+    /// Finds the shared memory page of the port of that name. Returns `None` if there is none, or
+    /// if the memory is not a port's page.
     ///
     /// # Errors
     /// The page cannot be searched for or mapped.

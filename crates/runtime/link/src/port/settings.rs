@@ -7,8 +7,8 @@ use std::time::Duration;
 use thiserror::Error;
 
 const CHUNK_SHARES: u64 = 16;
-/// The smallest packet size that networks use, in bytes. The overhead of a chunk is counted for
-/// this size.
+/// The smallest MTU (maximum packet size) that networks use, in bytes. The overhead of a chunk is
+/// counted for this MTU.
 const MTU: usize = 1500;
 const LEAST_CHUNK: u64 = 1 << 10;
 const MOST_CHUNK: u64 = 1 << 20;
@@ -56,8 +56,8 @@ pub(super) fn wire_ns(bytes: u64, bits_per_second: u64) -> u64 {
     u64::try_from(ns).unwrap_or(u64::MAX)
 }
 
-/// Returns the most bytes on the wire that a chunk with `chunk` bytes of content needs: encrypted,
-/// with the headers of all layers.
+/// Returns the largest number of bytes on the wire that a chunk with `chunk` bytes of content can
+/// need: encrypted, with the headers of all layers.
 fn on_wire(chunk: u64) -> u64 {
     // Settings change before they are checked. No allowed chunk is as large as this.
     let content = chunk.min(1 << 40) as usize;
@@ -66,10 +66,10 @@ fn on_wire(chunk: u64) -> u64 {
 
 impl Settings {
     /// Makes settings for a wire of at most this rate. The chunk size lets an urgent message wait
-    /// at most 1 ms for less urgent ones. The window is two chunks; slack and patience are 20 ms
-    /// each. The port measures its rate while transfers wait for it. If the measured rate is lower,
-    /// chunks and window shrink in proportion, down to a sixteenth. So the 1 ms also holds on a
-    /// slower wire.
+    /// at most 1 ms for less urgent ones. The window is two chunks; [`Settings::slack`] and
+    /// [`Settings::patience`] are 20 ms each. The port measures its rate while transfers wait for
+    /// it. If the measured rate is lower, chunks and window shrink in proportion, down to a
+    /// sixteenth. So the 1 ms also holds on a slower wire.
     pub fn of_rate(bits_per_second: u64) -> Settings {
         let settings = Settings {
             bits_per_second,
@@ -112,7 +112,8 @@ impl Settings {
         self
     }
 
-    /// Sets the size of a chunk's content, in bytes. The measured rate then no longer changes it.
+    /// Sets the size of a chunk's content, in bytes. The measured rate then no longer changes the
+    /// size.
     pub fn chunk_bytes(mut self, bytes: usize) -> Settings {
         self.chunk_bytes = bytes as u64;
         self.is_measured = false;
@@ -155,7 +156,7 @@ impl Settings {
     }
 
     /// Returns the size of a chunk's content, in bytes. Both ends of a connection need the same
-    /// ([`Tcp::chunk_bytes`](crate::Tcp::chunk_bytes)).
+    /// chunk size ([`Tcp::chunk_bytes`](crate::Tcp::chunk_bytes)).
     pub fn chunk(&self) -> usize {
         self.chunk_bytes as usize
     }
@@ -254,7 +255,7 @@ impl Settings {
         self.share_bytes() * shares as u64
     }
 
-    /// Returns the number of bytes on the wire for `bytes` of a connection that leave in full
+    /// Returns the number of bytes on the wire for `bytes` bytes of content that leave in full
     /// chunks.
     pub(super) fn carried(&self, bytes: u64) -> u64 {
         let whole = on_wire(self.chunk_bytes);

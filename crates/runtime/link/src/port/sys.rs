@@ -123,9 +123,9 @@ const REPORTS_PER_CALL: usize = 8;
 /// longer reports.
 const CONTROL_WORDS: usize = 32;
 
-/// Removes the reports from a socket's error queue. The number per call is limited, so that a peer
-/// cannot keep the thread busy. Returns the time of the first report that the kernel made at or
-/// after `since_ns`, in ns of CLOCK_MONOTONIC.
+/// Removes the kernel's reports of acknowledged bytes from a socket's error queue. The number of
+/// reports per call is limited, so that a peer cannot keep the thread busy. Returns the time of the
+/// first report that the kernel made at or after `since_ns`, in ns of CLOCK_MONOTONIC.
 pub fn take_reports(socket: BorrowedFd<'_>, since_ns: u64) -> Option<u64> {
     let mut first = None;
     for _ in 0..128 {

@@ -18,8 +18,8 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 
-/// A chunk may be posted only if at least the whole lease divided by this number remains. The
-/// thread may have been preempted after the grant.
+/// A chunk may be posted only if at least this part of its lease remains: the whole lease divided
+/// by `LEAST_LEFT`. Less may remain if the thread was preempted after the grant.
 const LEAST_LEFT: u64 = 2;
 
 struct Posted {
@@ -82,11 +82,12 @@ pub struct Turn {
 pub enum Go {
     /// The chunk may be sent. The caller writes it now, and then calls [`Transfer::wrote`].
     Now,
-    /// The chunk must wait. The caller asks again when the port wakes it, or at this time (ns of
-    /// CLOCK_MONOTONIC).
+    /// The chunk must wait. The caller asks again when the port wakes the transfer's thread, or at
+    /// this time (ns of CLOCK_MONOTONIC).
     Later(u64),
     /// The connection's own chunks fill the window. The caller asks again when the peer
-    /// acknowledges one, when the port wakes it, or at this time (ns of CLOCK_MONOTONIC).
+    /// acknowledges one of them, when the port wakes the transfer's thread, or at this time (ns of
+    /// CLOCK_MONOTONIC).
     Full(u64),
 }
 
@@ -184,7 +185,7 @@ impl Transfer {
     }
 
     /// Makes the transfer send over the connection `stream` from now on. Chunks of the previous
-    /// connection keep their shares until their leases end.
+    /// connection keep their shares of the window until their leases end.
     pub(super) fn begin(&self, stream: TcpStream) {
         // Without reports, leases end in time, and the next chunk looks for acknowledgements.
         let _ = sys::report_acknowledgements(stream.as_fd());
@@ -210,9 +211,9 @@ impl Transfer {
     }
 
     /// Publishes the size of the next message's next chunk, and the instant since which this
-    /// message waits. `None` means that no message waits. The port can then order the message
-    /// before its thread wakes up. Real-time safe: a few stores. If the next message is less urgent
-    /// than the one before, call [`Transfer::pass_on`].
+    /// message waits. `None` means that no message waits. The port then takes the message into
+    /// account before the transfer's thread wakes up. Real-time safe: a few stores. If the next
+    /// message is less urgent than the one before, call [`Transfer::pass_on`].
     pub fn publish(&self, next: Option<(usize, u64)>) {
         let urgency = |since_ns| Urgency::new(self.priority, since_ns);
         let next = next.map(|(bytes, since_ns)| (urgency(since_ns), self.shares_needed(bytes)));
@@ -224,8 +225,8 @@ impl Transfer {
         self.arbiter().wake_next(now_ns());
     }
 
-    /// Asks whether a chunk with `bytes` of content may be sent. Its message has waited since
-    /// `message_ns`. Allocates nothing, and does not wait.
+    /// Asks whether a chunk with `bytes` bytes of content may be sent. The message to which the
+    /// chunk belongs has waited since `message_ns`. Allocates nothing, and does not wait.
     pub fn ask(&self, bytes: usize, message_ns: u64, turn: &mut Turn) -> Go {
         let now = now_ns();
         let first_ns = *turn.since_ns.get_or_insert(now);
@@ -314,7 +315,7 @@ impl Transfer {
     }
 
     /// Counts how much later than expected a chunk was acknowledged. Chunks leave one after the
-    /// other, so the delay of the one before is not counted again.
+    /// other, so the delay of an earlier chunk is not counted again.
     fn count_acknowledged(&self, posted: &Posted, at_ns: u64) {
         let Some(steps) = &self.steps else {
             return;
@@ -364,8 +365,9 @@ impl Transfer {
         }
     }
 
-    /// Handles a socket event in the port's thread: gives back the shares of acknowledged chunks.
-    /// Returns whether the port's thread must wait for the next event too.
+    /// Handles a socket event in the port's thread: gives the shares of acknowledged chunks back to
+    /// the window. Returns whether the port's thread must wait for another event of this
+    /// connection.
     pub(super) fn on_socket_event(&self) -> bool {
         if self.settle(true) {
             self.ring();
@@ -374,8 +376,8 @@ impl Transfer {
         connection.listener == Listener::Port && !connection.posted.is_empty()
     }
 
-    /// Makes the port's thread wait for acknowledgements from now on. Returns whether any are still
-    /// missing.
+    /// Makes the port's thread wait for acknowledgements from now on. Returns whether any
+    /// acknowledgements are still missing.
     pub(super) fn hand_over(&self) -> bool {
         let mut connection = self.connection();
         connection.listener = Listener::Port;
@@ -386,8 +388,8 @@ impl Transfer {
         self.connection().stream.as_ref().map(watch)
     }
 
-    /// Gives back the shares of the chunks that the peer has acknowledged. Returns whether it gave
-    /// back any shares. `reported` is true if the caller has seen a socket event.
+    /// Gives the shares of acknowledged chunks back to the window. Returns whether there were such
+    /// chunks. `reported` is true if the caller has seen a socket event.
     fn settle(&self, reported: bool) -> bool {
         let mut connection = self.connection();
         let connection = &mut *connection;
@@ -449,8 +451,8 @@ impl Transfer {
         self.written.fetch_add(1, Relaxed);
     }
 
-    /// Gives back the shares of the connection's first `chunks` chunks, which the peer has
-    /// acknowledged. Real-time safe.
+    /// Gives the shares of the connection's first `chunks` chunks, which the peer has acknowledged,
+    /// back to the window. Real-time safe.
     #[cfg(feature = "verbs")]
     pub fn acknowledged(&self, chunks: u64) {
         let mut connection = self.connection();
@@ -461,8 +463,8 @@ impl Transfer {
         self.arbiter().sleep(self.seat, bell, until_ns);
     }
 
-    /// Sleeps until the peer acknowledges bytes of this connection, the bell rings, or `until_ns`
-    /// has come. Acknowledgements wake only this thread. Allocates nothing.
+    /// Sleeps until the peer acknowledges bytes of this connection, the transfer's bell rings, or
+    /// `until_ns` has come. Acknowledgements wake only this thread. Allocates nothing.
     pub fn sleep_until_acknowledged(
         &self,
         stream: &TcpStream,

@@ -13,7 +13,8 @@ use std::sync::Arc;
 pub struct SentCounts {
     /// The number of messages that this end has sent, each counted once.
     pub messages: u64,
-    /// The number of messages and values that were not sent because they were too old.
+    /// The number of messages and values that were not sent because they were older than promised
+    /// ([`Qos::fresh_for`](super::Qos::fresh_for)).
     pub stale: u64,
     /// The number of periods in which this end should have sent a message and sent none.
     pub late: u64,
@@ -28,8 +29,8 @@ pub struct SentCounts {
 pub struct ReceivedCounts {
     /// The number of messages that arrived intact.
     pub messages: u64,
-    /// The number of messages and values that were already too old when the application received
-    /// them.
+    /// The number of messages and values that were older than promised when the application
+    /// received them ([`Qos::fresh_for`](super::Qos::fresh_for)).
     pub stale: u64,
     /// The number of messages and values that arrived with changed bytes. The application never
     /// gets them.
@@ -52,7 +53,7 @@ pub struct Counts {
     /// The peer is silent at present: it has given no sign of life within the agreed time.
     pub is_silent: bool,
     /// The shortest round trip while the ends exchanged their terms, ns. Measured ages of data are
-    /// too low by at most this time and the drift of the clocks ([`super::fresh`]).
+    /// too low by at most the sum of this time and the drift of the clocks ([`super::fresh`]).
     pub round_trip_ns: Option<u64>,
 }
 

@@ -140,7 +140,7 @@ impl Outgoing for QosOutgoing {
 
 impl QosIncoming {
     /// Returns when the data of the last receive or read becomes stale, in ns of CLOCK_MONOTONIC.
-    /// `None` if it does not age.
+    /// `None` if the data does not age.
     pub fn expires_ns(&self) -> Option<u64> {
         self.expires_ns
     }

@@ -15,8 +15,8 @@
 //!
 //! Pure: no clock. No allocation.
 
-/// The divisor for the drift of two clocks. Their difference changes by at most a thousandth (1000
-/// ppm) of the time.
+/// The divisor for the drift of two clocks. The difference of two clocks changes by at most a
+/// thousandth (1000 ppm) of the time that passes.
 const DRIFT: u64 = 1000;
 
 /// An estimate of how long messages from the peer travel.

@@ -5,7 +5,8 @@
 //! time of leaving by the sender's clock (8), ns for which the content stays fresh (8), oldest
 //! number that can still come (8), four zeros, CRC32C of these 44 bytes (4).
 
-/// The size of a head: a multiple of 16, so that the content keeps the slot's alignment.
+/// The size in bytes of the head that a link with quality of service puts before the content of a
+/// message. It is a multiple of 16, so that the content keeps the alignment of the slot.
 pub const HEAD_BYTES: usize = 48;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -72,8 +72,8 @@ fn hear(bytes: &[u8]) -> Result<Heard, Refusal> {
     })
 }
 
-/// Exchanges terms with the peer. If the link ends meanwhile, the next call on a half reports the
-/// end.
+/// Exchanges the ends' [`Terms`] with the peer. If the link ends meanwhile, the next call on a half
+/// reports the end.
 pub fn meet(
     (outgoing, incoming): &mut Halves,
     ours: Terms,

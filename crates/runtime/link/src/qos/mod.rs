@@ -218,8 +218,8 @@ impl<B: Backend> QosLink<B> {
         counters.as_ref().map(|c| c.read()).unwrap_or_default()
     }
 
-    /// Connects like [`Backend::initialize`]. The halves that it returns also report when data
-    /// becomes stale.
+    /// Connects like [`Backend::initialize`]. In addition, the returned [`QosIncoming`] reports
+    /// when received data becomes stale.
     ///
     /// # Errors
     /// The errors of [`Backend::initialize`].

@@ -27,7 +27,8 @@ pub struct Retry {
 enum Open {
     Done,
     Writing,
-    /// The message was sent. `more` is how often it may be sent again, `due_ns` when that is due.
+    /// The message was sent. `more` is the number of times that the message may be sent again. The
+    /// next of these times is due at `due_ns`.
     Sent {
         more: u32,
         due_ns: u64,
@@ -211,7 +212,7 @@ impl Inbox {
     }
 
     /// Records that the message of this number has arrived. Ignores it if it arrived before, or if
-    /// it exceeds the credits.
+    /// the sender had no credit for it.
     pub fn came(&mut self, number: u64) {
         if self.judge(number) == Ok(Came::New) {
             self.arrived |= 1 << (number - self.consumed);

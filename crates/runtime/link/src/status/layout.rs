@@ -37,8 +37,8 @@ pub(crate) enum Word {
     Resumed,
     Refused,
     HasQos,
-    /// The number of a channel's items that newer ones replaced before they left, plus 1. 0 means
-    /// that the link carries no channel.
+    /// The number of a channel's items that newer items replaced before they left the sending host,
+    /// plus 1. 0 means that the link carries no channel.
     Lost,
     /// The rate that the end's port was given, bit/s; 0 without a port.
     PortGiven,
@@ -194,14 +194,14 @@ pub struct LinkStatus {
     pub credit: (Option<u64>, u64),
     /// Two numbers: connections after the first, and refused handshakes.
     pub resumed_refused: [u64; 2],
-    /// The number of a channel's items that newer ones replaced before they left the sending host.
+    /// The number of a channel's items that newer items replaced before they left the sending host.
     /// `None` if the link carries no channel.
     pub lost: Option<u64>,
     /// The settings of the end's port. `None` if the end is not on a port or has not sent.
     pub port: Option<PortStatus>,
     /// The counts of the link's promises. `None` if the link has no promises.
     pub qos: Option<QosStatus>,
-    /// The steps of the end's threads. Only links over TCP record them.
+    /// The durations of the steps that the end's threads took. Only links over TCP record them.
     pub steps: Steps,
 }
 

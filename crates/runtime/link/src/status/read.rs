@@ -29,8 +29,8 @@ pub struct Found {
 pub struct Survey {
     /// The ends, ordered by process.
     pub links: Vec<Found>,
-    /// The number of processes that the calling process may not examine. They belong to other users
-    /// or have more rights.
+    /// The number of processes that the calling process may not examine. These processes belong to
+    /// other users or have more rights.
     pub hidden: usize,
     /// The number of status pages that are damaged or that another version of onbeat has written.
     pub foreign: usize,

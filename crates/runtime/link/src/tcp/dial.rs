@@ -12,11 +12,11 @@ pub const HANDSHAKE_LIMIT: Duration = Duration::from_secs(2);
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 
 /// The size of a socket's send and receive buffers (SO_SNDBUF, SO_RCVBUF), in bytes. The kernel
-/// doubles the number, and counts its own structures too.
+/// doubles this number, to have room for its own structures.
 pub const SOCKET_BYTES: usize = 128 << 10;
 
-/// Makes a listening socket. Its receive buffer is set here, because connections inherit it before
-/// TCP agrees on the window.
+/// Makes a listening socket. The socket's receive buffer is set here, because connections inherit
+/// it before TCP agrees on the window.
 pub fn listen(address: SocketAddr) -> Result<TcpListener> {
     let socket = Socket::new(
         Domain::for_address(address),

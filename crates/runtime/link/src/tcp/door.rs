@@ -158,7 +158,7 @@ impl Drop for Door<'_> {
 }
 
 /// A thread that refuses further connections to an end that has its peer and needs no other
-/// connection. It stops with the link.
+/// connection. The thread stops when the link ends.
 pub struct Keeper {
     stop: Arc<AtomicBool>,
     waking: Waking,

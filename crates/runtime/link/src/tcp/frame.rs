@@ -14,10 +14,11 @@
 use crate::resume::Progress;
 
 pub use crate::wire::HEAD_BYTES;
-/// The size of a status with its head, in bytes.
+/// The size of a frame that contains a status ([`Status`]), in bytes: its head and 16 bytes of
+/// content.
 pub const STATUS_BYTES: usize = HEAD_BYTES + 16;
 
-/// The place of a chunk in its message or value.
+/// The position of a chunk in its message or value.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chunk {
@@ -42,7 +43,7 @@ pub struct Status {
 }
 
 /// The head of a frame, checked against the agreed sizes. The bytes of a chunk, or 16 bytes of a
-/// status ([`Status::of`]), follow it.
+/// status ([`Status::of`]), follow the head.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Head {

@@ -46,8 +46,8 @@ impl Write for Stranger<'_> {
     }
 }
 
-/// Lets both kinds of ends shake hands with a stranger that sends these bytes. Returns whether one
-/// of them accepted it as a peer.
+/// Lets a listening and a connecting end shake hands with a stranger that sends these bytes.
+/// Returns whether one of the two ends accepted the stranger as a peer.
 pub fn handshake(bytes: &[u8], key: [u8; 32]) -> bool {
     let key = Key::from_bytes(key);
     let ours = Hello {

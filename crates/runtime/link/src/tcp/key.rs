@@ -21,7 +21,7 @@ impl std::fmt::Debug for Key {
     }
 }
 
-/// The reason why a key file cannot be used. Paths are escaped.
+/// The reason why a key file cannot be used. Control characters in its paths are escaped.
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum KeyError {

@@ -84,8 +84,8 @@ pub struct State {
     pub stopping: bool,
 }
 
-/// An end's memory and state, and the bells of its threads. A thread that holds a slot's lock may
-/// take the state's lock too. No other thread holds two locks.
+/// An end's memory and state, and the bells that wake its threads. A thread that holds a slot's
+/// lock may take the state's lock too. No other thread holds two locks.
 pub struct Shared {
     pub sizes: Sizes,
     pub chunk: usize,
@@ -217,8 +217,8 @@ impl Shared {
         self.state.lock()
     }
 
-    /// Waits until the bell rings, or until `deadline_ns`. Returns `None` once the deadline has
-    /// passed.
+    /// Waits until the bell `at` rings, or until `deadline_ns`. Releases the lock of `guard`
+    /// meanwhile. Returns `None` once the deadline has passed.
     pub fn wait<'a>(
         &self,
         at: &Bell,
@@ -237,7 +237,8 @@ impl Shared {
     }
 
     /// Publishes at the port which message is next, or that there is none. The caller still holds
-    /// the lock under which it changed the messages, so that a new message gets its place at once.
+    /// the lock under which it changed the messages, so that a new message gets its place in the
+    /// port's order at once.
     pub fn report_next_to_port(&self, state: &State) {
         if let Some(seat) = &self.seat {
             let next = state.next_message();

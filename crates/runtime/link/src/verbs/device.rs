@@ -81,8 +81,8 @@ impl Device {
         self.context.alloc_pd().map_err(failed)
     }
 
-    /// Makes a queue pair in its first state. Up to `receives` receives can be posted, and slightly
-    /// more sends.
+    /// Makes a queue pair in its initial state. Up to `receives` receives can be posted, and
+    /// `SPARE` more sends than that.
     pub fn queue(&self, domain: &Arc<ProtectionDomain>, receives: u32) -> Result<Queue> {
         let channel = self.context.create_comp_channel().map_err(failed)?;
         channel.set_nonblocking(true)?;

@@ -71,8 +71,9 @@ impl Lane {
         }
     }
 
-    /// Waits until something may have changed. `found` is true if the caller found a completion
-    /// after it had armed the queue: the call then returns at once.
+    /// Waits until the device or the side channel may have something new for this half. `found` is
+    /// true if the caller found a completion after it had armed the queue: the call then returns at
+    /// once.
     fn wait(&mut self, deadline_ns: Option<u64>, found: bool) {
         if found {
             return;
@@ -176,8 +177,8 @@ impl VerbsOutgoing {
         unsafe { self.lane.post(request, Kind::Message) };
     }
 
-    /// Posts a message in chunks, each when the port allows it. Returns when the peer's device has
-    /// the whole message, because only this thread reads the acknowledgements.
+    /// Posts a message in chunks, each when the port allows it. Returns only once the peer's device
+    /// has the whole message, because only this thread reads the acknowledgements.
     fn write_in_chunks(&mut self, number: u64, place: usize, bytes: usize) -> Result<(), End> {
         let since_ns = now_ns();
         let chunk = self.egress.as_ref().map_or(bytes, |e| e.chunk).max(1);
@@ -224,8 +225,9 @@ impl VerbsOutgoing {
         self.lane.shared().over(Half::Out).map_or(Ok(()), Err)
     }
 
-    /// Waits until the port allows a chunk of `bytes`. Meanwhile handles acknowledgements of
-    /// earlier chunks, because other links may wait for their part of the window.
+    /// Waits until the port allows a chunk of `bytes` bytes. Meanwhile handles acknowledgements of
+    /// earlier chunks, because other links may wait for the part of the window that these chunks
+    /// occupy.
     fn admit(&mut self, bytes: usize, since_ns: u64) -> Result<Turn, End> {
         let mut turn = Turn::default();
         loop {

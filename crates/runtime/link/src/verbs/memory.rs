@@ -65,7 +65,7 @@ impl Drop for Block {
 #[repr(C, align(64))]
 struct Words {
     heads: HeadWords,
-    /// The slot that the peer is reading, plus 1. The peer writes it.
+    /// The slot that the peer is reading, plus 1. 0 if it reads none. The peer writes this word.
     pinned: AtomicU64,
     peer_heads: HeadWords,
     pin: AtomicU64,
@@ -260,14 +260,16 @@ impl OutMemory {
         }
     }
 
-    /// Returns a transfer of a part of a message (offset, bytes) into the same slot at the peer.
+    /// Returns a transfer that copies a part (offset, bytes) of the message in the slot `place`
+    /// into the peer's slot with the same number.
     pub fn to_peer(&self, place: usize, (offset, bytes): (usize, usize), ring: Window) -> Transfer {
         let at = place * self.0.parts.sizes.message_bytes + offset;
         self.0.keys.out.to(at, bytes, ring, at)
     }
 
-    /// Returns the slot of a value to write. The device may read the slot for the peer at the same
-    /// time. The peer then notices the change by the value's version.
+    /// Returns the memory of `slot`, into which the caller writes a value. The device may read this
+    /// memory for the peer at the same time. The peer then notices the change by the value's
+    /// version.
     pub fn value(&mut self, slot: usize, bytes: usize) -> &mut [u8] {
         let parts = self.0.parts;
         // SAFETY: only the sending half uses this part, and borrows it only once.

@@ -83,8 +83,8 @@ pub struct Verbs {
 /// The chunk size in the hello of an end that does not use chunks. No TCP end states this size,
 /// because chunks over TCP have at least one byte.
 const NO_CHUNKS: usize = 0;
-/// The bit that marks the chunk size in the hello of an end that uses chunks. No TCP end sets this
-/// bit, because chunks over TCP are smaller.
+/// The bit that an end which uses chunks sets in the chunk size of its hello. The chunk sizes of
+/// TCP ends are at most 1 GiB, so TCP ends never set this bit.
 const IN_CHUNKS: usize = 1 << 31;
 const SETUP_LIMIT: Duration = Duration::from_secs(30);
 

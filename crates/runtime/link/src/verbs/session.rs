@@ -17,7 +17,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The longest time for which a closing end waits until the peer sees the end of the side channel.
+/// The longest time for which a closing end waits until the peer sees the end of the side channel,
+/// a TCP connection beside RDMA.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy)]
@@ -143,8 +144,8 @@ impl Shared {
         let _ = self.side.tell(record);
     }
 
-    /// Ends the side channel, because a queue pair is broken. The thread that reads the side
-    /// channel then ends the link.
+    /// Ends the side channel (a TCP connection), because a queue pair is broken. The thread that
+    /// reads the side channel then ends the link.
     pub fn broken(&self, reason: &std::io::Error) {
         let text = || format!("the RDMA connection broke: {reason}");
         lock(&self.state).reason.get_or_insert_with(text);

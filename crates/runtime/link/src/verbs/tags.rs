@@ -8,8 +8,8 @@
 //!
 //! The device reports the length of the last write. The writes before it have the agreed length.
 
-/// The number of low bits of a message count that a tag contains. They are enough for far more
-/// messages than there are credits.
+/// The number of low bits of a message count that a tag contains. These bits are enough for far
+/// more messages than there are credits.
 const COUNT_BITS: u32 = 16;
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
 pub const MOST_CHUNKS: usize = 1 << (32 - COUNT_BITS);

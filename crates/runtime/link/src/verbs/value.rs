@@ -89,7 +89,7 @@ pub trait Remote {
 }
 
 /// Fetches the latest value into this end's memory. Returns its version and length, or `None` if
-/// the peer has published none. It was the latest value at some time during the call.
+/// the peer has published none. The returned value was the latest one at some time during the call.
 ///
 /// # Errors
 /// The errors of `remote`.

@@ -36,10 +36,11 @@ pub struct Endpoint {
 pub enum Record {
     /// The addresses and keys of an end. Each end must send this record first.
     Endpoint(Endpoint),
-    /// The end has no RDMA device with the connection's address. Sent instead of an endpoint.
+    /// The end has no RDMA device with the connection's address. The end sends this record instead
+    /// of [`Record::Endpoint`].
     NoDevice,
     Ready,
-    /// The number of all messages that the end has sent. It sends no more.
+    /// The number of all messages that the end has sent. The end sends no more messages.
     SendsNoMore(u64),
     ReceivesNoMore,
 }

@@ -17,7 +17,8 @@ const STATUS: u8 = 5;
 
 #[derive(Debug, Default, Clone)]
 pub struct Noise {
-    /// The messages to harm: the number, the kind of harm, and how many copies are harmed.
+    /// The messages to harm. Each entry contains the number of a message, the kind of harm, and how
+    /// many copies of the message are harmed.
     messages: Vec<(u64, Harm, usize)>,
     statuses: usize,
     values: bool,

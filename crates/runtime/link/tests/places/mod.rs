@@ -29,8 +29,8 @@ fn enter(namespace: &File) {
 }
 
 impl Place {
-    /// Runs a function in this place's network namespace. Threads that the function starts stay in
-    /// the namespace.
+    /// Runs a function in the network namespace to which this RDMA address belongs. Threads that
+    /// the function starts stay in the namespace.
     pub fn within<T>(&self, run: impl FnOnce() -> T) -> T {
         if self.namespace == "-" {
             return run();

@@ -62,7 +62,7 @@ impl Source for Offered<'_> {
 }
 
 /// Returns a sentence that warns that the bus is too slow for the frames that will be played.
-/// Returns `None` if it is fast enough.
+/// Returns `None` if the bus is fast enough.
 pub fn shortage(bus: &BusFigures) -> Option<String> {
     bus.is_too_slow().then(|| {
         format!(

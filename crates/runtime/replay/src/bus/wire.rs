@@ -10,7 +10,7 @@ const BRS: u8 = 1;
 const FD_SIZE: usize = 72;
 
 /// The number of bits of a frame on the wire, including stuff bits and the pause of three bits
-/// behind it.
+/// after the frame.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bits {
@@ -83,8 +83,9 @@ impl Stuffing {
 }
 
 impl Bits {
-    /// Counts the bits of a frame in the layout of Linux. Returns `None` for error frames and for
-    /// bytes that are not a frame. Real-time safe: the call takes less than 2 us.
+    /// Counts the bits that a CAN frame takes on the bus. `frame` has the layout of Linux's `struct
+    /// can_frame` or `struct canfd_frame`. Returns `None` for error frames and for bytes that are
+    /// not a frame. Real-time safe: the call takes less than 2 us.
     pub fn of(frame: &[u8]) -> Option<Bits> {
         let word = u32::from_ne_bytes(*frame.first_chunk()?);
         if word & ERROR != 0 {

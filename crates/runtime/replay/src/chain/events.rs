@@ -37,8 +37,8 @@ struct Row {
     sides: Sides,
     /// The number of requests with contents that are sent.
     taken: u64,
-    /// The number of requests with contents that are not sent, because the other side recorded
-    /// them.
+    /// The number of requests with contents that are not sent, because the side that is not
+    /// selected recorded them.
     of_other_side: u64,
 }
 

@@ -192,9 +192,9 @@ pub struct Difference {
     pub relative: Option<f64>,
 }
 
-/// Calls `found` for each value of `observed` that deviates from `expected` by more than its rule
-/// allows. For arrays of different lengths, reports only the lengths. Returns `None` if a message
-/// does not match `layout`.
+/// Calls `found` for each value of `observed` that deviates from `expected` by more than the rule
+/// for its field allows. For arrays of different lengths, reports only the lengths. Returns `None`
+/// if a message does not match `layout`.
 pub fn differences(
     layout: &Layout,
     rules: &[Rule],

@@ -39,7 +39,8 @@ pub struct Compared {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Alone {
     pub count: u64,
-    /// The recorded times of the first ten such messages, in ns since the begin of the comparison.
+    /// The recorded times of the first ten of these messages without a partner, in ns since the
+    /// beginning of the comparison.
     pub first_at_ns: Vec<i64>,
 }
 
@@ -88,9 +89,9 @@ pub struct TopicFindings {
 /// The number of pairs that each rule found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct PairedBy {
-    /// Pairs with equal time stamps in their contents.
+    /// The number of pairs with equal time stamps in their contents.
     pub stamp: u64,
-    /// Pairs that were found by the messages' order, contents and times.
+    /// The number of pairs that were found by the messages' order, contents and times.
     pub order: u64,
 }
 
@@ -110,11 +111,11 @@ pub struct FieldFindings {
     pub first: Example,
 }
 
-/// A place in a message where a field differs.
+/// An example of a difference: one field of one message, with both values.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Example {
-    /// The recorded time of the message, in ns since the begin of the comparison.
+    /// The recorded time of the message, in ns since the beginning of the comparison.
     pub at_ns: i64,
     /// The path of the field with the indices in arrays, for example `points[3].x`.
     pub place: String,
@@ -175,7 +176,7 @@ impl FieldTally {
 }
 
 /// The distribution of the times from the recorded to the observed message, in ns. `min` and `max`
-/// are exact; percentiles are exact to a thousandth.
+/// are exact; percentiles are exact to a thousandth of their value.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Shift {

@@ -2,9 +2,10 @@
 
 use super::figures::{Compared, Verdict};
 
-/// Returns JUnit XML with one test case for each topic and aspect. A different aspect is a failure,
-/// and an unknown aspect is an error. Both fail a build. The function `duration` formats times, and
-/// `escaped` escapes a text for XML.
+/// Returns JUnit XML with one test case for each topic and aspect. An aspect with the verdict
+/// [`Verdict::Different`] is a failure. An aspect with the verdict [`Verdict::NotKnown`] is an
+/// error. Failures and errors fail a build. The function `duration` formats times, and `escaped`
+/// escapes a text for XML.
 pub fn junit(
     compared: &Compared,
     name: &str,

@@ -62,7 +62,7 @@ pub enum Node {
         leaf: usize,
     },
     Fields(Vec<Node>),
-    /// The byte that represents a type without fields. Its value has no meaning.
+    /// The byte that represents a type without fields. The value of the byte has no meaning.
     Filler,
     /// An array of values of one kind. `fixed` is the number of values, or `None` if each message
     /// states the number.
@@ -111,8 +111,8 @@ struct Builder<'t> {
 
 impl Layout {
     /// Parses the definition of a message type. `definition` contains the type's own definition,
-    /// and then those of the types that it uses. Each of these follows a line of `=` and a line
-    /// `MSG: package/Name`.
+    /// and then those of the types that it uses. A line of `=` and a line `MSG: package/Name`
+    /// precede each definition of a used type.
     ///
     /// # Errors
     /// Returns the reason why messages of the type cannot be read by this definition.

@@ -34,8 +34,8 @@ use std::collections::HashMap;
 use tolerance::{Field, Tolerance};
 use topic::{Reading, Side, Times, Topic};
 
-/// The maximum number of bytes of messages that a comparison stores. It may exceed this by one
-/// message.
+/// The maximum number of bytes of messages that a comparison stores. A comparison may store one
+/// message beyond this limit.
 const MOST_BYTES: usize = 128 << 20;
 /// The default of [`Rules::within_ns`]: the time within which a matching message is searched, in
 /// ns.
@@ -65,7 +65,8 @@ pub struct Observation {
     pub from_ns: Option<i64>,
     /// The recorded time at which the observation ends. `None` means at the last message.
     pub until_ns: Option<i64>,
-    /// True if the observed messages have times of the recording. Only then can shifts be computed.
+    /// True if the observed messages have time stamps on the recording's time axis. Only then can
+    /// shifts be computed.
     pub has_times: bool,
     pub unseen: HashMap<String, u64>,
     /// For each topic, sentences about what restricts its comparison.

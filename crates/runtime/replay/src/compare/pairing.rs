@@ -70,7 +70,7 @@ impl Stamps {
 pub type Pairs = Vec<Option<usize>>;
 
 /// Pairs messages with equal time stamps. If several messages have the same stamp, pairs those with
-/// equal contents first, and the others in their order.
+/// equal contents first, and then the remaining ones in their order.
 pub fn by_stamp(expected: &[Mark], observed: &[Mark], within_ns: u64) -> Pairs {
     let mut groups: HashMap<Option<i64>, Vec<usize>> = HashMap::new();
     for (n, mark) in observed.iter().enumerate() {

@@ -92,8 +92,9 @@ fn held(expected: &Recording, observed: &Recording, rules: &Rules) -> Compared {
     .expect("compared")
 }
 
-/// Returns a recording and its observation, each with two topics of 400 messages. The observed `/b`
-/// is 1 ms later and 1 % off, and each 100th message is missing.
+/// Returns a recording and its observation, each with two topics of 400 messages. The observed
+/// messages of `/b` are 1 ms late, their values are 1 % too large, and each 100th message is
+/// missing.
 fn changed(definition: &'static str) -> (Recording, Recording) {
     let (mut expected, mut observed) = (recording(2, definition), recording(2, definition));
     for n in 0..400 {

@@ -145,8 +145,8 @@ impl Rule {
     }
 }
 
-/// Returns the rule for each leaf of a layout. A tolerance that names the field replaces a
-/// tolerance that names no field.
+/// Returns the rule for each leaf (field of a basic type) of a layout. A tolerance that names the
+/// field replaces a tolerance that names no field.
 pub(super) fn rules(
     topic: &str,
     layout: &Layout,

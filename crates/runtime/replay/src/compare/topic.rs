@@ -104,8 +104,8 @@ impl Topic {
         }
     }
 
-    /// Adds the next message of a side. Returns the number of bytes of memory that the message
-    /// needs.
+    /// Adds the next message of the recorded or of the observed side. Returns the number of bytes
+    /// of memory that the message needs.
     pub fn add(&mut self, side: Side, time_ns: i64, payload: &[u8]) -> usize {
         let latest = &mut self.latest_ns[usize::from(side == Side::Observed)];
         if let Some(before_ns) = latest.replace(time_ns) {

@@ -93,8 +93,9 @@ impl Upper {
         }
     }
 
-    /// Returns the smallest concave curve that lies above all corners (length, units) and has a
-    /// final ray of slope `rate`. The lengths must not fall. The ray also lies above all corners.
+    /// Returns the smallest concave curve that lies above all corners (length, units) and ends in a
+    /// ray of slope `rate`. The corners must be sorted by length. The whole line of the ray lies
+    /// above all corners.
     pub fn covering(corners: &[(u64, u64)], rate: Rate) -> Upper {
         let mut points: Vec<(u64, u64)> = Vec::new();
         let start = (
@@ -141,9 +142,9 @@ impl Upper {
         self.rate
     }
 
-    /// Returns the leaky buckets whose minimum is this curve. Each entry contains the interval
-    /// length from which on its bucket is the minimum, the units at that length, and the bucket's
-    /// rate.
+    /// Returns the leaky buckets whose minimum is this curve. Each entry describes one bucket: the
+    /// interval length from which on this bucket is the minimum, the units at that length, and the
+    /// bucket's rate.
     pub fn buckets(&self) -> impl ExactSizeIterator<Item = (u64, u64, Rate)> + '_ {
         self.points.iter().enumerate().map(|(at, &(ns, units))| {
             let rate = match self.points.get(at + 1) {
@@ -211,8 +212,8 @@ impl Upper {
     /// service must not be slower than this curve in the long run.
     ///
     /// Unit `k` of a burst arrives at the earliest `shortest(k)` after the burst's beginning. The
-    /// backlog is then at most `k - service.at(shortest(k))` units. This is concave in `k`, so its
-    /// maximum is next to a corner of one of the curves.
+    /// backlog is then at most `k - service.at(shortest(k))` units. This difference is concave in
+    /// `k`, so it is largest next to a corner of one of the curves.
     pub(super) fn backlog(&self, service: RateLatency) -> u64 {
         let corners = self
             .points

@@ -5,8 +5,8 @@ use super::envelope::{Rate, RateLatency, Upper};
 use super::{Arrival, Service};
 use crate::item::{Source, SourceError};
 
-/// The number of items up to which every item's time is stored. In longer traces, 2, 4, 8 or more
-/// consecutive items form a clump. Of a clump, only the first and the last time are stored.
+/// The number of items up to which every item's time is stored. If there are more items, 2, 4, 8 or
+/// more consecutive items form a clump. Of a clump, only the first and the last time are stored.
 const EXACT: usize = 1 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ struct Clump {
     items: u64,
     bytes: u64,
     /// True if the loader waited for room before this clump. No measured interval may then cross
-    /// the clump's begin.
+    /// the beginning of the clump.
     resumed: bool,
 }
 
@@ -174,8 +174,8 @@ fn join(last: &mut Clump, next: Clump) {
     last.bytes = last.bytes.saturating_add(next.bytes);
 }
 
-/// Returns the numbers 1, 2, 3 and so on up to `most`. Larger numbers grow by a sixteenth each,
-/// which limits the size of an envelope.
+/// Returns the numbers 1, 2, 3 and so on up to `most`. From 32 on, each number exceeds the one
+/// before by about a sixteenth, which limits the size of an envelope.
 fn steps(most: u64) -> impl Iterator<Item = u64> {
     std::iter::successors(Some(1u64), |&step| step.checked_add((step / 16).max(1)))
         .take_while(move |&step| step <= most)
@@ -198,8 +198,8 @@ impl Default for ArrivalMeter {
 }
 
 impl ArrivalMeter {
-    /// Creates a meter with memory for at most `items` items. If a trace is longer, the curve is a
-    /// less exact upper bound.
+    /// Creates a meter with memory for at most `items` items. If more items are observed, the curve
+    /// is a less exact upper bound.
     pub fn within(items: usize) -> ArrivalMeter {
         ArrivalMeter {
             trace: Trace::new(items),
@@ -214,8 +214,8 @@ impl ArrivalMeter {
     }
 
     /// Returns the measured arrival curve. Its corners are exact. Between them the curve exceeds
-    /// the minimal arrival curve by at most a sixteenth of its items. In the long run it rises with
-    /// the trace's mean rate.
+    /// the minimal arrival curve by at most a sixteenth of its items. In the long run the curve
+    /// rises with the mean rate of all items.
     pub fn arrival(&self) -> Arrival {
         let (length_ns, all_items, all_bytes) = self.trace.total();
         // The lengths at which the number of items jumps.
@@ -262,8 +262,8 @@ impl Default for ServiceMeter {
 }
 
 impl ServiceMeter {
-    /// Creates a meter with memory for at most `items` items. If a trace is longer, the curve is a
-    /// less exact lower bound.
+    /// Creates a meter with memory for at most `items` items. If more items are observed, the curve
+    /// is a less exact lower bound.
     pub fn within(items: usize) -> ServiceMeter {
         ServiceMeter {
             trace: Trace::new(items),
@@ -290,8 +290,9 @@ impl ServiceMeter {
         self.resumed = false;
     }
 
-    /// Returns bounds of the service for every time interval in which the loader did not wait for
-    /// room. The list of bounds is empty if the loader delivered too few items.
+    /// Returns lower bounds of the service. Each bound holds in every time interval in which the
+    /// loader did not wait for room. The list of bounds is empty if the loader delivered too few
+    /// items.
     pub fn service(&self) -> Service {
         let (_, items, bytes) = self.trace.total();
         Service {

@@ -72,8 +72,8 @@ impl Service {
         }
     }
 
-    /// Returns the bound on bytes with which the buffer is smallest, or `None` if every bound is
-    /// too slow for `arrival`.
+    /// Returns the one of the bounds on bytes that needs the smallest buffer. Returns `None` if
+    /// every bound is too slow for `arrival`.
     pub fn best_for(&self, arrival: &Arrival) -> Option<RateLatency> {
         let enough = self
             .bytes
@@ -103,8 +103,8 @@ impl Arrival {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
     pub buffer_items: u64,
-    /// The capacity of the buffer, in bytes. It includes one more item than needed, because the
-    /// loader waits until a whole item fits.
+    /// The capacity of the buffer, in bytes. The capacity includes one more item than needed,
+    /// because the loader waits until a whole item fits.
     pub buffer_bytes: u64,
     /// The number of items that must be in the buffer before playback begins. Playback may also
     /// begin when the buffer is full.

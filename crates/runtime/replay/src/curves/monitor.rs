@@ -28,13 +28,13 @@ struct Bucket {
     from_ns: u64,
 }
 
-/// A violation of an envelope: a time interval contained more units than the envelope allows.
+/// A violation of an [`Upper`] curve: a time interval contained more units than the curve allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {
     /// The length of the time intervals that contain too many units, in ns. Longer intervals also
     /// contain too many.
     pub stretch_ns: u64,
-    /// The number of units above the envelope, rounded up.
+    /// The number of units above the curve, rounded up.
     pub units: u64,
 }
 
@@ -61,8 +61,8 @@ impl Monitor {
         }
     }
 
-    /// Adds `units` units at `time_ns`. Returns the violation if the traffic now exceeds the
-    /// envelope. A time before the previous one counts as the previous one.
+    /// Adds `units` units at `time_ns`. Returns the violation if the traffic now exceeds the curve.
+    /// A time before the previous one counts as the previous one.
     pub fn observe(&mut self, time_ns: i64, units: u64) -> Option<Left> {
         let last_ns = self.last_ns.unwrap_or(time_ns);
         let passed_ns = if time_ns > last_ns {
@@ -123,17 +123,16 @@ pub struct LoaderMonitor {
     bound: RateLatency,
     reserve_ns: u64,
     last: Option<Seen>,
-    /// The number of units by which the loader is behind its rate, times `rate.ns` of its bound.
-    /// The loader is behind by the units that it had to deliver at its rate, minus the units that
-    /// it delivered. Of all time intervals that end now and contain no wait for room, the one with
-    /// the largest difference counts.
+    /// The number of units that the loader had to deliver at its rate, minus the number that it
+    /// delivered, times `rate.ns` of its bound. Of all time intervals that end now and contain no
+    /// wait for room, the interval with the largest difference counts.
     missing: u128,
 }
 
 /// The state of a loader at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// The time of the observation, in ns of any clock.
+    /// The time of the observation, in ns. All observations must use the same clock.
     pub time_ns: u64,
     /// The units that the loader has delivered since its start.
     pub brought: u64,

@@ -95,7 +95,7 @@ fn stream(told: Told) -> Stream {
 pub(super) struct TooLong(pub usize);
 
 /// Calls `put` with each part of the record that begins a transmission and lists `streams`. If the
-/// record is too long, fails without a call.
+/// record is too long, fails without a call of `put`.
 pub(super) fn begin(streams: &[Stream], put: &mut dyn FnMut(&[u8])) -> Result<(), TooLong> {
     let begin = Begin {
         version: VERSION,

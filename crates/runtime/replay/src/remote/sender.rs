@@ -88,8 +88,8 @@ impl Writer<'_> {
     }
 }
 
-/// Sends a recording to the peer. Returns once the peer has all of it in its buffer. From time to
-/// time, calls `progress` with the number of items so far. Not real-time safe.
+/// Sends a recording to the peer. Returns once the peer has the whole recording in its buffer. From
+/// time to time, calls `progress` with the number of items so far. Not real-time safe.
 ///
 /// # Errors
 /// Fails if the peer does not have all items. Items before a read error do arrive.

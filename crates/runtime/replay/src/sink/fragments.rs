@@ -153,8 +153,8 @@ pub(super) enum Joined<'f> {
         port: u16,
         parts: u32,
     },
-    /// The fragment is not usable: it repeats an earlier one, or the complete datagram contradicts
-    /// its header.
+    /// The fragment is not usable: it repeats an earlier fragment, or the datagram, once complete,
+    /// contradicts its own header.
     Useless,
 }
 

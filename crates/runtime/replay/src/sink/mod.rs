@@ -60,10 +60,10 @@ pub trait Sink: Send {
     /// Returns the name that messages use for the sink, for example `udp:10.0.0.2:7400`.
     fn name(&self) -> String;
 
-    /// Sends an item of the stream. A thread with a real-time priority calls this function. It
-    /// waits for the device for a few milliseconds at most. As far as the driver or the middleware
-    /// permits, it allocates no memory, and takes no lock that a thread of another priority can
-    /// hold.
+    /// Sends an item of the stream. A thread with a real-time priority calls this function. The
+    /// function waits for the device for a few milliseconds at most. As far as the driver or the
+    /// middleware permits, the function allocates no memory, and takes no lock that a thread of
+    /// another priority can hold.
     ///
     /// # Errors
     /// Fails if the item was not sent.

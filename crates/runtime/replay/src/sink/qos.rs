@@ -162,8 +162,8 @@ fn lossless(mut qos: Qos) -> Qos {
     qos
 }
 
-/// Returns the strongest QoS of the recorded publishers (`recorded`, the YAML of a bag). With it,
-/// each subscriber that matched one of the publishers matches again. Messages never expire.
+/// Returns the strongest QoS of the recorded publishers (`recorded`, the YAML of a bag). With this
+/// QoS, each subscriber that matched one of the publishers matches again. Messages never expire.
 fn strongest(recorded: &str) -> Qos {
     let mut qos = Qos {
         history: rcl::KEEP_LAST,

@@ -79,8 +79,8 @@ impl Answers {
     }
 }
 
-/// The rule by which the application paces the replay. For messages of some topics, it publishes
-/// answers on another topic.
+/// The rule by which the application paces the replay. For messages of some topics, the application
+/// publishes answers on another topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// The topics whose messages the application answers. If there are several, each answer is for
@@ -108,7 +108,7 @@ pub struct Plan<'p> {
 impl Topics {
     /// Creates publishers and clients with the ROS 2 installation in LD_LIBRARY_PATH. Waits until
     /// each topic has a subscriber and each service has a server. Also returns the topics and
-    /// services that are still without one.
+    /// services that still have no subscriber or server.
     ///
     /// # Errors
     /// Fails if ROS 2 or a message type cannot be used.
@@ -297,7 +297,7 @@ impl Sink for Topics {
 
     /// Publishes a message, or sends a request. The middleware copies the bytes and may allocate
     /// memory. If the subscribers of a reliable topic do not acknowledge, the middleware stores the
-    /// message for up to 100 ms, and the sink is busy after that.
+    /// message for up to 100 ms. After that, the sink is busy.
     fn put(&mut self, stream: StreamId, bytes: &[u8]) -> Result<Put, Refused> {
         let publisher = match (self.ends.get(stream.0 as usize), &mut self.clients) {
             (Some(End::Topic(publisher)), _) if bytes.len() >= ENCAPSULATION => publisher,

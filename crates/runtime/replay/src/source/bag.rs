@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 mod metadata;
 
 /// Opens the directory of a bag. First opens each file once, to read its topics and its first time.
-/// Later opens one file after another when its time comes, so that the memory does not depend on
-/// the number of files.
+/// Later opens each file only when playback reaches its first time, so that the memory does not
+/// depend on the number of files.
 ///
 /// # Errors
 /// Fails if the directory is not a bag, or if none of its files can be read.

@@ -20,8 +20,8 @@ const FILE_HEADER: usize = 56;
 const USUAL_HEADER: u32 = 144;
 /// The maximum size of an object with a frame, in bytes. An Ethernet packet has at most 64 KiB.
 const LONGEST_FRAME: usize = 1 << 20;
-/// The maximum size of an object without a frame, in bytes. onbeat skips it without storing it in
-/// memory.
+/// The maximum size of an object without a frame, in bytes. onbeat skips such an object without
+/// storing it in memory.
 const LONGEST: u32 = 64 << 20;
 
 /// Opens a BLF log. Reads the log twice: the first pass finds the channels, and how far items are
@@ -87,8 +87,8 @@ impl Header {
     }
 }
 
-/// Converts a `SYSTEMTIME` of Windows, taken as UTC, to ns since 1970. It consists of year, month,
-/// day of the week, day, hour, minute, second and millisecond.
+/// Converts a `SYSTEMTIME` of Windows, taken as UTC, to ns since 1970. A `SYSTEMTIME` consists of
+/// year, month, day of the week, day, hour, minute, second and millisecond.
 fn begin(time: &[u8]) -> Option<i64> {
     let field = |at: usize| i64::from(u16::from_le_bytes([time[2 * at], time[2 * at + 1]]));
     let days = days(field(0), field(1), field(3))?;

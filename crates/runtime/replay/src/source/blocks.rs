@@ -5,7 +5,8 @@ use super::damage::Damage;
 use super::fault;
 use crate::item::{Details, Source, SourceError, Stamp, Stream, StreamId};
 
-/// The maximum number of message bytes in memory. Loaded blocks may exceed it by one block.
+/// The maximum number of message bytes in memory. The loaded blocks may exceed this number by one
+/// block.
 const MOST_BYTES: usize = 256 << 20;
 /// The maximum number of blocks with overlapping times that are in memory together.
 const MOST_LOADED: usize = 256;

@@ -74,7 +74,8 @@ pub fn digits(text: &[u8]) -> Option<i64> {
     })
 }
 
-/// Parses the fraction of a second behind the point, with one to nine digits. Returns nanoseconds.
+/// Parses the fraction of a second after the decimal point, with one to nine digits. Returns
+/// nanoseconds.
 pub fn fraction(digits_of: &[u8]) -> Option<i64> {
     if digits_of.len() > 9 {
         return None;

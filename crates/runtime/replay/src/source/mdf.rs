@@ -15,7 +15,8 @@ mod layout;
 mod records;
 mod stream;
 
-/// The first bytes of an MDF file.
+/// The first bytes of an MDF file that its recorder closed. A file that was not closed begins with
+/// [`UNFINISHED`] instead.
 pub const MAGIC: &[u8] = b"MDF     ";
 /// The first bytes of an MDF file that its recorder did not close.
 pub const UNFINISHED: &[u8] = b"UnFinMF ";

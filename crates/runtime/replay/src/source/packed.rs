@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use tempfile::TempPath;
 
-/// The maximum memory of the xz decoder in KiB. `xz -9` needs 64 MiB, and zstd itself has a limit
-/// of 128 MiB.
+/// The maximum memory of the xz decoder in KiB. The output of `xz -9` needs 64 MiB. The decoder of
+/// zstd has its own limit of 128 MiB.
 const XZ_MOST_KIB: u32 = 129 << 10;
-/// The maximum number of bytes that one call of the xz decoder returns. If a call meets damage, it
-/// loses the bytes that it has unpacked. The number is therefore small.
+/// The maximum number of bytes that one call of the xz decoder returns. If a call meets damage, the
+/// bytes that this call has unpacked are lost. The number is therefore small.
 const XZ_STEP: usize = 1024;
 /// The factor in the limit of an unpacked file's size. The limit is this multiple of the packed
 /// size, plus one GiB.
@@ -190,7 +190,7 @@ impl Read for Unpacking {
 }
 
 impl Seek for Unpacking {
-    /// Moves to a position in the unpacked content. A position behind the end counts as the end.
+    /// Moves to a position in the unpacked content. A position after the end counts as the end.
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let wanted = match to {
             SeekFrom::Start(at) => Some(at),

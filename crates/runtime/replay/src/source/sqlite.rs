@@ -18,8 +18,8 @@ const MOST_TOPICS: i64 = 100_000;
 /// The index of times gives the order of messages. Without an index, or in a torn file, onbeat
 /// reads messages in the order in which they were written, and then sorts them. From a torn file,
 /// onbeat reads the messages that the table's B-tree still reaches. If the upper pages of the tree
-/// are missing, it reaches no message. These pages are never at the beginning of a file. A recorder
-/// that is killed leaves no torn file.
+/// are missing, onbeat reads no message. These pages are never at the beginning of a file. A
+/// recorder that is killed leaves no torn file.
 ///
 /// # Errors
 /// Fails if the file cannot be read, or is not part of a bag.

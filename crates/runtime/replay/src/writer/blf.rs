@@ -114,8 +114,8 @@ impl<'p, W: Write + Seek> Blf<'p, W> {
     }
 }
 
-/// Returns the number of padding bytes behind an object of `size` bytes. Like Vector's tools, it is
-/// `size % 4`, not the number of bytes up to a multiple of 4.
+/// Returns the number of padding bytes after an object of `size` bytes. As in files of Vector's
+/// tools, this number is `size % 4`. It does not pad to a multiple of 4.
 fn padding(size: usize) -> usize {
     size % 4
 }

@@ -14,7 +14,7 @@ const REQUESTED: &str = "requests to send (TxRq), not replayed";
 const RTR: i64 = 0x10;
 const FDF: i64 = 0x1000;
 
-/// Splits a line of the log into its time in ns and the event behind the time.
+/// Splits a line of the log into its time in ns and the event after the time.
 pub fn event(line: &[u8]) -> Option<(i64, &[u8])> {
     let mut words = words(line);
     let time = words.next()?;
@@ -32,7 +32,7 @@ pub fn is_remark(line: &[u8]) -> bool {
 }
 
 /// Returns true if the direction of the frame is `Tx`. The direction is the third word of the event
-/// in both forms of frames.
+/// in classic frames and in CAN FD frames.
 pub fn is_sent(event: &[u8]) -> bool {
     words(event).nth(2) == Some(b"Tx")
 }
@@ -132,7 +132,7 @@ fn classic<'e>(
     Ok(Some(channel))
 }
 
-/// Parses a CAN FD frame. `fields` begin behind `CANFD` and the channel: `Rx 300 [name] 1 0 8 8 01
+/// Parses a CAN FD frame. `fields` begin after `CANFD` and the channel: `Rx 300 [name] 1 0 8 8 01
 /// 02 ... duration length flags ...`.
 fn flexible<'e>(
     fields: &mut impl Iterator<Item = &'e [u8]>,

@@ -46,8 +46,8 @@ pub fn files(directory: &Path, damage: &mut Damage) -> Result<Vec<PathBuf>, Stri
 }
 
 /// Returns the paths of the files that metadata.yaml names. Accepts only names within the
-/// directory, so that a bag cannot name a file outside of it. Up to version 3, the names begin with
-/// the directory's own name.
+/// directory, so that a bag cannot name a file outside of it. Up to version 3 of metadata.yaml, the
+/// names begin with the directory's own name.
 fn named(directory: &Path) -> Result<Vec<PathBuf>, String> {
     let bytes = std::fs::read(directory.join("metadata.yaml"))
         .map_err(|error| format!("metadata.yaml: {error}"))?;

@@ -85,8 +85,8 @@ fn place() -> (TempDir, PathBuf) {
     (place, path)
 }
 
-/// Writes a bag of three files whose times overlap, with a metadata.yaml. In version 3, the file
-/// names in it begin with the directory's name.
+/// Writes a bag of three files whose times overlap, with a metadata.yaml. `prefix` precedes each
+/// file name in metadata.yaml, as the directory's name does up to version 3.
 fn split(place: &Path, pack_files: bool, prefix: &str) {
     let all = items();
     let mut names = String::new();

@@ -95,8 +95,8 @@ impl<R: BufRead> Containers<R> {
         Ok(None)
     }
 
-    /// Appends the content of an object to `plain`: of a container the unpacked bytes, of any other
-    /// object its own bytes.
+    /// Appends the content of an object to `plain`: the unpacked bytes of a container, or the bytes
+    /// of any other object.
     ///
     /// # Errors
     /// Fails if the file cannot be read.

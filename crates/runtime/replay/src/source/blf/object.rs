@@ -108,8 +108,8 @@ pub fn encode(object: &[u8], payload: &mut Vec<u8>) -> Result<Frame, &'static st
     })
 }
 
-/// Returns the time of an object since the log's beginning, in ns. In the log, its unit is 10 us or
-/// 1 ns.
+/// Returns the time of an object since the log's beginning, in ns. In the log, the time is in units
+/// of 10 us or 1 ns.
 fn since(header: &[u8]) -> Option<i64> {
     const TEN_MICROSECONDS: u32 = 1;
     let units = u64::from(number(header, 24)) | u64::from(number(header, 28)) << 32;

@@ -4,8 +4,8 @@ use super::frame::{nibble, NOT_A_FRAME};
 use crate::source::can;
 
 /// Returns the part of a line from the identifier on, if the line contains a frame as `candump`
-/// prints it. `rest` is the line behind the name of the interface. With the option `-x`, a
-/// direction and two flags precede the identifier.
+/// prints it. `rest` is the line after the name of the interface. With the option `-x`, a direction
+/// and two flags precede the identifier.
 pub fn find(rest: &[u8]) -> Option<&[u8]> {
     let mut rest = rest.trim_ascii_start();
     if let Some(behind) = rest.strip_prefix(b"RX").or(rest.strip_prefix(b"TX")) {
@@ -91,7 +91,7 @@ pub struct Survey {
 }
 
 /// The limit in ns between instants since 1970 and other times. Times since the first or the
-/// previous frame are below it.
+/// previous frame are below this limit.
 const SMALL_NS: i64 = 10_000_000 * 1_000_000_000;
 
 impl Survey {

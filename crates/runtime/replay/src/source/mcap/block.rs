@@ -51,8 +51,8 @@ pub fn load<R: Read + Seek>(
     Ok(())
 }
 
-/// Loads uncompressed records. They are read without `LinearReader` of mcap 0.26, which cannot
-/// handle a record that is longer than its chunk.
+/// Loads uncompressed records. The records are read without `LinearReader` of mcap 0.26, which
+/// cannot handle a record that is longer than its chunk.
 fn load_plain<R: Read>(
     loaded: &mut Loaded,
     bytes: &mut R,

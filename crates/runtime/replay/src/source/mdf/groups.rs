@@ -9,7 +9,8 @@ use std::io::Result;
 
 const MOST_GROUPS: usize = 1 << 16;
 const MOST_FRAME_GROUPS: usize = 256;
-/// The longest record of a CAN frame, in bytes. Groups with longer records are not replayed.
+/// The size of the longest record of a CAN frame that onbeat reads, in bytes. Groups with longer
+/// records are not replayed.
 const LONGEST_RECORD: usize = 4096;
 
 const VALUES: u16 = 1;
@@ -280,8 +281,8 @@ const VIRTUAL_MASTER: u8 = 3;
 /// follows from the record's number.
 const VIRTUAL_DATA: u8 = 6;
 
-/// Returns the place of a channel's number in the record, and its conversion to the real value.
-/// Returns `None` if the form or the conversion of the number is unknown.
+/// Returns where the record contains the numeric value of a channel, and the conversion to the real
+/// value. Returns `None` if the form or the conversion of the value is unknown.
 fn number<R: Bytes>(input: &mut Input<R>, channel: &Block, sizes: Sizes) -> Result<Option<Number>> {
     let field = match channel.byte(0) {
         VIRTUAL_MASTER | VIRTUAL_DATA => None,

@@ -60,7 +60,7 @@ impl<R: Bytes> Input<R> {
     }
 
     /// Appends up to `length` bytes of the file from the position `at` to `to`. Returns the number
-    /// of bytes that the file has there.
+    /// of appended bytes, which is smaller than `length` only at the end of the file.
     pub fn append(&mut self, at: u64, length: u64, to: &mut Vec<u8>) -> Result<usize> {
         let there = length.min(self.size.saturating_sub(at)) as usize;
         let start = to.len();

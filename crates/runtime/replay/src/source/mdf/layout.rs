@@ -16,7 +16,7 @@ enum Form {
     BigFloat,
 }
 
-/// Where and how a number is stored in a record.
+/// The place and the form of a number in a record.
 #[derive(Debug, Clone, Copy)]
 pub struct Field {
     at: usize,
@@ -30,7 +30,7 @@ pub struct Field {
     invalid: Option<usize>,
 }
 
-/// Where a sequence of bytes is stored in a record, in bytes.
+/// The place of a sequence of bytes in a record: its position and its length, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Span {
     pub at: usize,
@@ -62,8 +62,9 @@ impl Span {
 }
 
 impl Field {
-    /// Returns where and how a channel's number is stored in the record. Returns `None` if it would
-    /// be outside of the record, or if the channel is not a number.
+    /// Returns where and in which form the record contains the numeric value of a channel. Returns
+    /// `None` if the value would be outside of the record, or if the channel's values are not
+    /// numbers.
     pub fn of(channel: &Block, sizes: Sizes) -> Option<Field> {
         let form = match channel.byte(2) {
             0 | 2 => Form::Little,
@@ -112,8 +113,8 @@ impl Field {
         })
     }
 
-    /// Returns the bits of the number, without its sign. Returns `None` if the record marks the
-    /// value as invalid.
+    /// Returns the bits of the number, without sign extension. Returns `None` if the record marks
+    /// the value as invalid.
     pub fn bits(&self, record: &[u8]) -> Option<u64> {
         if let Some(bit) = self.invalid {
             if record[bit / 8] >> (bit % 8) & 1 != 0 {
@@ -177,9 +178,9 @@ pub struct Number {
 }
 
 impl Number {
-    /// Returns the real value of the number in a record. Returns `None` if the record marks it as
-    /// invalid, if the table does not contain it, or if the converted value needs more than 32
-    /// bits.
+    /// Returns the real value of the number in a record. Returns `None` if the record marks the
+    /// number as invalid, if the conversion's table does not contain the stored value, or if the
+    /// converted value needs more than 32 bits.
     fn value(&self, record: &[u8], number: u64) -> Option<u64> {
         let stored = match self.field {
             Some(field) => field.bits(record)?,
@@ -199,8 +200,8 @@ impl Number {
     }
 }
 
-/// How to compute the time of a record: the value of a field or the record's number, times a
-/// factor, plus an offset.
+/// The rule that computes the time of a record: the value of a field or the record's number, times
+/// a factor, plus an offset.
 #[derive(Debug, Clone, Copy)]
 pub struct Time {
     /// The field with the stored time. `None` if the record's number in its group is the stored
@@ -283,7 +284,7 @@ impl Event {
     }
 }
 
-/// Where the parts of a CAN frame are stored in a record, except for its data bytes.
+/// The places in a record that contain the parts of a CAN frame, except for its data bytes.
 #[derive(Debug)]
 pub struct Layout {
     pub event: Event,

@@ -40,8 +40,8 @@ pub struct Group {
 
 pub enum Use {
     Frames(Box<Frames>),
-    /// The records are values of variable length. The number is the index of the group of frames
-    /// whose data bytes they are.
+    /// The records are values of variable length. The variant's number is the index of the group of
+    /// frames whose data bytes these values are.
     Values(Option<usize>),
     /// The records are not played. The report of the recording's damage counts them under this
     /// sentence.
@@ -57,7 +57,7 @@ impl Group {
     }
 }
 
-/// Where the data bytes of a group's frames are.
+/// The place of the data bytes of a group's frames.
 pub enum DataBytes {
     None,
     Inside(Span),

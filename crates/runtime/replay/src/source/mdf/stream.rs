@@ -37,8 +37,9 @@ impl Content {
         }
     }
 
-    /// Returns the number of bytes that stay in memory before the position that is read. They are
-    /// needed because values may be stored in another order than the records that use them.
+    /// Returns the number of bytes that stay in memory before the position that is read. These
+    /// bytes are needed because values may be stored in another order than the records that use
+    /// them.
     fn kept(self) -> usize {
         match self {
             Content::Records => 0,
@@ -128,8 +129,8 @@ impl Chain {
         Ok(())
     }
 
-    /// Follows the link `at`. If there is a data block, returns it. If there is a list, continues
-    /// with its links and returns `None`.
+    /// Follows the link `at`. If the link leads to a data block, returns the block. If the link
+    /// leads to a list, continues with the links of the list and returns `None`.
     fn follow<R: Bytes>(&mut self, input: &mut Input<R>, at: u64) -> Result<Option<Part>> {
         let Some(header) = input.exact::<HEADER>(at)? else {
             let what = if at < input.size { TORN } else { UNREADABLE };
@@ -222,7 +223,7 @@ impl Chain {
     }
 }
 
-/// Returns true if the file has another block behind the data block at `at`, which has `length`
+/// Returns true if the file has another block after the data block at `at`, which has `length`
 /// bytes. Returns false for the last data block of an unfinished file, and if the block's length is
 /// not valid yet.
 fn is_followed<R: Bytes>(input: &mut Input<R>, at: u64, length: Option<u64>) -> Result<bool> {
@@ -254,7 +255,7 @@ pub struct Stream {
     /// The part of an unpacked block that was not read yet: its position in the file and its
     /// length.
     rest: (u64, u64),
-    /// The number of bytes behind `plain` that are damaged.
+    /// The number of damaged bytes that follow the bytes in `plain`.
     gap: u64,
     held: usize,
 }
@@ -284,7 +285,7 @@ impl Stream {
         &self.plain[at..at + length]
     }
 
-    /// Returns the position in the stream behind the bytes in memory.
+    /// Returns the position in the stream of the first byte after those in memory.
     pub fn end(&self) -> u64 {
         self.base + self.plain.len() as u64
     }
@@ -323,14 +324,14 @@ impl Stream {
         self.hold(input, 0);
     }
 
-    /// Drops the bytes in memory, and skips the damaged bytes behind them and `more` further bytes.
+    /// Drops the bytes in memory. Skips the damaged bytes that follow them, and then `more` bytes.
     fn pass(&mut self, more: u64) {
         self.base = (self.end().saturating_add(self.gap)).saturating_add(more);
         self.gap = 0;
         self.plain.clear();
     }
 
-    /// Returns the number of bytes behind those in memory that can be skipped if the caller needs
+    /// Returns the number of bytes after those in memory that can be skipped if the caller needs
     /// the bytes from `from` on.
     fn ahead(&self, from: u64) -> u64 {
         let kept = self.chain.content.kept() as u64;
@@ -435,7 +436,7 @@ impl Stream {
     }
 }
 
-/// Converts a table that is stored by columns into a table that is stored by rows. The bytes behind
+/// Converts a table that is stored by columns into a table that is stored by rows. The bytes after
 /// the last complete row stay as they are.
 fn rows(table: &[u8], columns: usize, to: &mut [u8]) {
     /// The number of rows that are converted at once. It is the size of a cache line in bytes, so

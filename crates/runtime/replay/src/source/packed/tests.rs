@@ -5,7 +5,7 @@ use tempfile::TempDir;
 
 const ALL: [Packing; 4] = [Packing::Gzip, Packing::Xz, Packing::Zstd, Packing::Bzip2];
 
-/// Packs bytes as two packed files, one behind the other, like the result of `cat a.gz b.gz`.
+/// Packs bytes as two packed files, one after the other, like the result of `cat a.gz b.gz`.
 fn pack(packing: Packing, bytes: &[u8]) -> Vec<u8> {
     let (a, b) = bytes.split_at(bytes.len() / 2);
     let one = |bytes: &[u8]| -> Vec<u8> {

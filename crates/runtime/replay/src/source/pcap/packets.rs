@@ -22,8 +22,8 @@ const LONGEST: usize = 64 << 20;
 const READ: usize = 256 << 10;
 
 pub enum Packet {
-    /// A packet with its stamp. The second value is true if the recorder's own host sent the
-    /// packet.
+    /// A packet, with its recorded time and stream. The second value is true if the recorder's own
+    /// host sent the packet.
     Of(Stamp, bool),
     None,
     End,

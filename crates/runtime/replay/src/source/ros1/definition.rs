@@ -29,7 +29,7 @@ pub fn is_primitive(base: &str) -> bool {
 }
 
 /// Parses the definition of a type from a bag: the type's own fields, then the types that it uses,
-/// each behind a line of `=`. Returns `None` if the text is not a definition.
+/// each after a line of `=`. Returns `None` if the text is not a definition.
 pub fn of_ros_1<'t>(type_name: &'t str, text: &'t str) -> Option<Types<'t>> {
     let mut types = Types::new();
     let mut current = Cow::Borrowed(type_name);

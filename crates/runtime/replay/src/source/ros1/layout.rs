@@ -204,7 +204,7 @@ fn count(array: &str) -> Option<Count> {
 }
 
 /// Returns true if a name of ROS 1 is equal to a name of ROS 2. ROS 2 names have no capital
-/// letters: `K` became `k`.
+/// letters: for example, `K` became `k`.
 fn is_same_name(own: &str, known: &str) -> bool {
     let letters = |name: &'_ str| -> String {
         let kept = name.chars().filter(|c| *c != '_');

@@ -11,8 +11,8 @@ pub const CONNECTION: u8 = 7;
 /// The maximum size of a record's header, in bytes. The longest value in it is the name of a topic.
 const LONGEST_HEADER: u32 = 1 << 20;
 
-/// The fields of a record's header or of a connection. Each field is `name=value` behind its
-/// length.
+/// The fields of a record's header or of a connection. Each field consists of a length and
+/// `name=value`.
 #[derive(Clone, Copy)]
 pub struct Fields<'b>(pub &'b [u8]);
 

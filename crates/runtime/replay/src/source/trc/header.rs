@@ -87,7 +87,7 @@ fn start_time(text: &[u8]) -> Option<i64> {
 }
 
 /// Parses a date such as `18.12.2021 14:28:07.062.1`, `12/18/2021 2:28:07.062.1 PM` or `2021-12-18
-/// 14:28:07.062`. The digits behind the second point are a decimal fraction of a millisecond.
+/// 14:28:07.062`. The digits after the second point are a decimal fraction of a millisecond.
 /// Returns ns since 1970.
 fn instant(text: &[u8]) -> Option<i64> {
     let mut fields = words(text);

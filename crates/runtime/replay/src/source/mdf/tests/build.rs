@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-/// Where a test file stores the data bytes of its frames.
+/// The place in which a test file stores the data bytes of its frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Data {
     Fixed,
@@ -18,7 +18,8 @@ pub enum Packing {
     /// The data is in two linked lists of blocks. Blocks end in the middle of records.
     List,
     Packed,
-    /// The data is in a list of packed blocks. Blocks of records are also transposed.
+    /// The data is in a list of packed blocks. Blocks of records are stored by columns instead of
+    /// by rows.
     Transposed,
 }
 

@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// The time between two readings of the system's structure if something new has appeared, in ns of
-/// recorded time. Otherwise the time is [`OLD_NS`].
+/// The time between two readings of the system's structure while something new appears, in ns of
+/// recorded time. If nothing new appears, the time is [`OLD_NS`].
 const NEW_NS: u64 = SECOND_NS;
 const OLD_NS: u64 = 60 * SECOND_NS;
 
-/// The ratio of the pause after reading the structure of a running system to the time that the
-/// reading took. The pause is at most [`REFRESH_MAX`].
+/// The factor from the time that one reading of a running system's structure took to the pause
+/// before the next reading. The pause is at most [`REFRESH_MAX`].
 const SHARE: u32 = 200;
 const REFRESH_MAX: Duration = Duration::from_secs(60);
 
@@ -27,12 +27,12 @@ pub struct Watch {
     live: Live,
     requirements: Requirements,
     span: Span,
-    /// The model at the latest reading of the system's structure. The figures of the window replace
-    /// the model's own figures.
+    /// The model from the latest reading of the system's structure. Requirements are judged on the
+    /// figures of the window, not on this model's own figures.
     model: Option<Model>,
     wanted: BTreeSet<String>,
     refreshed_ns: Option<u64>,
-    /// The instant before which the structure of a running system is not read again.
+    /// The instant until which the structure of a running system is not read again.
     not_before: Option<Instant>,
     is_paced: bool,
     pub findings: Vec<Finding>,
@@ -44,10 +44,10 @@ pub struct WatchOptions {
     pub synth: SynthOptions,
     pub requirements: Requirements,
     pub span: Span,
-    /// The time after the begin of an incident within which another violating subject joins it, in
-    /// ns.
+    /// The time in ns after the begin of an incident within which another subject that violates a
+    /// requirement joins it.
     pub join_ns: u64,
-    /// If true, the share of time that reading the structure takes is limited.
+    /// If true, the share of time is limited that the monitor spends on reading the structure.
     pub is_paced: bool,
 }
 
@@ -77,13 +77,14 @@ impl Watch {
         }
     }
 
-    /// Returns the number of all forgotten nodes, and of the callbacks that were forgotten without their nodes.
+    /// Returns the number of forgotten nodes, and the number of callbacks that were forgotten while
+    /// their nodes stayed.
     pub fn forgotten(&self) -> [u64; 2] {
         [self.live.forgotten_nodes(), self.live.forgotten_callbacks()]
     }
 
-    /// Returns the ids of the processes that have created too many names and callbacks since the
-    /// last call. The watch leaves out their later events.
+    /// Returns the ids of the processes that have become too large since the last call, because
+    /// they have created too many names and callbacks. The watch ignores their later events.
     pub fn left_out_processes(&mut self) -> Vec<u32> {
         self.live.drain_left_out_processes()
     }
@@ -92,7 +93,8 @@ impl Watch {
         self.live.push(events);
     }
 
-    /// Ends all callbacks that still run in the model. The caller must not add events afterwards.
+    /// Ends the executions that are still running in the model. The caller must not add events
+    /// afterwards.
     pub fn end(&mut self) {
         self.live.end();
         self.refreshed_ns = None;
@@ -183,8 +185,8 @@ impl Watch {
     }
 }
 
-/// Removes the modes from the requirements. The requirements of every mode then apply, because a
-/// running system has no modes.
+/// Removes the modes from the requirements, because a running system has no modes. The requirements
+/// of every mode then apply.
 fn without_mode(requirements: Requirements) -> Requirements {
     Requirements {
         mode: None,

@@ -40,7 +40,7 @@ callbacks:
   - {node: /fusion, response: {max: 12ms}}
 ";
 
-/// The cause of a late execution of 15 ms that a test puts into a trace.
+/// Why an execution that a test puts into a trace takes 15 ms longer, if it does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Plant {
     None,
@@ -48,7 +48,7 @@ enum Plant {
     Slow,
 }
 
-/// Returns the events of one execution that begins at `t` us, as text.
+/// Returns the events of one execution that begins at `t` us, in the text format of events.
 fn round(t: u64, plant: Plant) -> String {
     let run = match plant {
         Plant::None => 2_000,
@@ -92,8 +92,9 @@ fn round(t: u64, plant: Plant) -> String {
     lines
 }
 
-/// Writes a trace of `seconds`. Executions begin every 100 ms, and late ones at the times in
-/// `plants`, in us. Returns the ends of the late executions in ns.
+/// Writes a trace of `seconds`. A normal execution begins every 100 ms. `plants` contains the
+/// begins of other executions in us, each with its cause of being late. Returns the ends of the
+/// late executions in ns.
 fn planted(path: &Path, seconds: u64, plants: &BTreeMap<u64, Plant>) -> Vec<u64> {
     let regular = (1..10 * seconds).map(|i| (100_000 * i, Plant::None));
     let mut rounds: BTreeMap<u64, Plant> = regular.collect();

@@ -76,7 +76,7 @@ struct Run {
     streams: usize,
     late_us: Sorted,
     lost: usize,
-    /// The number of packets that arrived after a packet that was recorded later.
+    /// The number of packets that arrived after a packet that was recorded later than they were.
     misplaced: usize,
     cpu: f64,
 }

@@ -130,8 +130,8 @@ fn planted(path: &Path, seconds: u64, plants: &BTreeMap<u64, Plant>) -> Vec<u64>
     late.map(|(t, _)| (t + 17_580) * 1000).collect()
 }
 
-/// Adds a reading of the clock every second to a trace from [`planted`]. From `step_ns` on, the clock is ahead by
-/// `ahead_ns`.
+/// Copies a trace from [`planted`] and adds a reading of CLOCK_REALTIME for every second of it.
+/// From `step_ns` on, these readings are ahead by `ahead_ns`, as if somebody had set the clock.
 fn with_clock(from: &Path, to: &Path, step_ns: u64, ahead_ns: i64) {
     let mut reader = Reader::open(from).unwrap();
     let manifest = reader.manifest().clone();
@@ -510,8 +510,8 @@ fn wrong_options_give_one_line_of_error_and_an_exit_code() {
     }
 }
 
-/// Receives one message over HTTP and answers with success. Returns the request's head and its
-/// body.
+/// Receives one HTTP request and answers with success. Returns the head and the body of the
+/// request.
 fn collect(listener: &std::net::TcpListener) -> (String, Value) {
     use std::io::{Read, Write};
     let (mut stream, _) = listener.accept().unwrap();

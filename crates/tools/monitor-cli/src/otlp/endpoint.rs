@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The port at which OpenTelemetry collectors take metrics over HTTP.
+/// The port at which OpenTelemetry collectors usually take metrics over HTTP.
 const PORT: u16 = 4318;
 const PATH: &str = "/v1/metrics";
 

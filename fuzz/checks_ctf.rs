@@ -1,5 +1,5 @@
-//! Guarantees of the importer of LTTng's traces, for any bytes. The fuzz target and the test that replays its
-//! corpus share this file.
+//! Guarantees of the importer of LTTng's traces, for any bytes. The fuzz target and the test that
+//! replays its corpus share this file.
 use onbeat_ctf::import;
 use onbeat_trace::Reader;
 

@@ -1,5 +1,5 @@
-//! Guarantees of a link's readers of network bytes. The fuzz targets and the test that replays their
-//! corpus share this file.
+//! Guarantees of a link's readers of network bytes. The fuzz targets and the test that replays
+//! their corpus share this file.
 use onbeat_link::interface::Sizes;
 use onbeat_link::tcp::fuzzing;
 

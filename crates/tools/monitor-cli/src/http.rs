@@ -1,8 +1,8 @@
 //! Serves the metrics over HTTP. One thread serves all clients, and nobody waits for a client.
 //!
 //! A client may send nonsense, send nothing, or never read: it has [`PATIENCE`], at most
-//! [`REQUEST_MAX`] bytes, and one of [`CLIENTS_MAX`] places. If all places are taken, the client that has
-//! been connected for longest loses its place.
+//! [`REQUEST_MAX`] bytes, and one of [`CLIENTS_MAX`] places. If all places are taken, the client
+//! that has been connected for longest loses its place.
 
 use crate::exposition::Style;
 use std::collections::VecDeque;

@@ -1,5 +1,5 @@
-//! Collects the metrics: families of series, which HTTP, the textfile and OTLP show with the same names
-//! and values.
+//! Collects the metrics: families of series, which HTTP, the textfile and OTLP show with the same
+//! names and values.
 
 use crate::counters::Counters;
 use onbeat_check::{Finding, Verdict};

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The facts about an incident that a program of the user (`--exec`) gets.
 pub struct Told<'a> {
-    /// What has happened to the incident: `began`, `saved` or `ended`.
+    /// The event of the incident: `began`, `saved` or `ended`.
     pub what: &'a str,
     pub number: u64,
     pub severity: f64,

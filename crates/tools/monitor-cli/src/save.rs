@@ -1,4 +1,5 @@
-//! Saves an incident: the trace around it, its model, why its worst execution took long, and a page.
+//! Saves an incident: the trace around it, its model, why its worst execution took long, and a
+//! page.
 
 use crate::incident::{Incident, Late};
 use crate::store::{Store, FIGURES};

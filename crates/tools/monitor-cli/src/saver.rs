@@ -1,5 +1,5 @@
-//! Saves incidents on a thread of its own, so that neither a slow disk nor a long explanation delays
-//! the recorder. The rate of saves is limited.
+//! Saves incidents on a thread of its own, so that neither a slow disk nor a long explanation
+//! delays the recorder. The rate of saves is limited.
 
 use crate::incident::Incident;
 use crate::memory;

@@ -1,5 +1,5 @@
-//! The directory of saved incidents. It is held open, so that a link in its place leads nowhere, and
-//! its size is limited.
+//! The directory of saved incidents. It is held open, so that a link in its place leads nowhere,
+//! and its size is limited.
 
 use onbeat_files::Directory;
 use onbeat_terminal::CliError;

@@ -1,4 +1,5 @@
-//! Publishes the state of each requirement as ROS 2 diagnostics, in the domain of a watched process.
+//! Publishes the state of each requirement as ROS 2 diagnostics, in the domain of a watched
+//! process.
 //!
 //! A process without rights publishes, as the user of the watched process. Nobody waits for it.
 //!

@@ -1,5 +1,5 @@
-//! Chooses the statuses of the next message. A message has limited room, so a system with many requirements
-//! needs several messages for all of them. Pure.
+//! Chooses the statuses of the next message. A message has limited room, so a system with many
+//! requirements needs several messages for all of them. Pure.
 
 use onbeat_ros::diagnostics::{fitting, DiagnosticStatus};
 use std::collections::VecDeque;

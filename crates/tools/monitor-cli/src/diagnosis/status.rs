@@ -1,5 +1,5 @@
-//! Converts findings and incidents to statuses of `diagnostic_msgs`: one for each requirement and subject,
-//! and one for the monitor. Pure.
+//! Converts findings and incidents to statuses of `diagnostic_msgs`: one for each requirement and
+//! subject, and one for the monitor. Pure.
 //!
 //! | level | when |
 //! |---|---|

@@ -1,8 +1,8 @@
 //! Sends the metrics to an OpenTelemetry collector: OTLP over HTTP, in JSON.
 //!
-//! A thread of its own sends, so that a slow collector delays neither the recorder nor the judgement. At
-//! most one message waits: all figures of a message are in the next one, too, so a newer message replaces
-//! it.
+//! A thread of its own sends, so that a slow collector delays neither the recorder nor the
+//! judgement. At most one message waits: all figures of a message are in the next one, too, so a
+//! newer message replaces it.
 //!
 //! | module | task |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! Sends a message to a collector by HTTP/1.1, and reads the answer, which is untrusted. Both together have
-//! a time limit, whatever the collector does.
+//! Sends a message to a collector by HTTP/1.1, and reads the answer, which is untrusted. Both
+//! together have a time limit, whatever the collector does.
 
 use super::endpoint::Endpoint;
 use std::io::{self, Read, Write};

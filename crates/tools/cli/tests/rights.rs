@@ -240,10 +240,10 @@ fn a_recorded_command_runs_with_the_callers_rights(harness: &Harness) {
 /// Checks that a recorder that root runs keeps no rights that it does not use. While the recorder
 /// records, it has only the rights for attaching probes.
 fn root_records_with_the_fewest_capabilities(harness: &Harness) {
-    /// The capabilities that onbeat must not keep at any time: CAP_NET_ADMIN, CAP_SYS_MODULE,
-    /// CAP_SYS_RAWIO, CAP_SYS_BOOT, CAP_MKNOD.
+    /// The capabilities that onbeat must have given up when the recording starts: CAP_NET_ADMIN,
+    /// CAP_SYS_MODULE, CAP_SYS_RAWIO, CAP_SYS_BOOT, CAP_MKNOD.
     const NEVER: [u32; 5] = [12, 16, 17, 22, 27];
-    /// The capabilities that onbeat uses only when it starts, and must then give up:
+    /// The capabilities that onbeat needs when the recording starts, and must give up soon after:
     /// CAP_DAC_OVERRIDE, CAP_SETGID, CAP_SETUID.
     const AT_START: [u32; 3] = [1, 6, 7];
     let mut child = Command::new(&harness.onbeat)

@@ -63,7 +63,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
 }
 
 /// Returns the time from `then_ns` to `now_ns`, in ns. `then_ns` comes from a status page, which
-/// another program writes, so it may be later than `now_ns`. It then counts as `now_ns`.
+/// another program writes. If it is later than `now_ns`, the result is 0.
 fn age(now_ns: u64, then_ns: u64) -> u64 {
     now_ns.saturating_sub(then_ns)
 }

@@ -16,7 +16,7 @@ const CLIENTS_MAX: usize = 32;
 
 const REQUEST_MAX: usize = 8192;
 
-/// The time after its connection at which the monitor disconnects an HTTP client at the latest.
+/// The longest time for which an HTTP client may stay connected.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The pause after an error of the listening socket, for example because the process has too many

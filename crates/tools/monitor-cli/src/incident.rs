@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, VecDeque};
 /// again and again.
 const QUIET_NS: u64 = 10_000_000_000;
 
-/// The largest number of violations that an incident stores, and of late executions. Those beyond
-/// it are only counted.
+/// The largest number of violations that an incident stores, and the largest number of late
+/// executions. More of them are only counted.
 const KEPT: usize = 1000;
 
 /// The largest number of incidents that are open at the same time. If one more subject violates a

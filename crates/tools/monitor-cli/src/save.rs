@@ -53,8 +53,8 @@ struct Figures<'a> {
     sentence: Option<&'a str>,
 }
 
-/// Facts about a saved incident that stay the same when it goes on. When the incident has ended,
-/// its file `incident.json` is written again from these facts and the final figures.
+/// Facts about a saved incident that do not change any more. When the incident has ended, its file
+/// `incident.json` is written again from these facts and the final figures.
 #[derive(Debug, Clone)]
 pub struct Known {
     begin_realtime_ns: u64,

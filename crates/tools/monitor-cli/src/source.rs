@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The length in ns of recorded time of the parts in which the monitor reads a trace.
+/// The recorded time in ns that each part of a trace covers. The monitor reads a trace part by
+/// part.
 const PART_NS: u64 = 100_000_000;
 
 /// The time between two watchdog messages to the service manager (systemd).

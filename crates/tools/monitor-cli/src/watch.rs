@@ -18,8 +18,8 @@ const SECOND_NS: u64 = 1_000_000_000;
 const NEW_NS: u64 = SECOND_NS;
 const OLD_NS: u64 = 60 * SECOND_NS;
 
-/// The factor from the time that one reading of a running system's structure took to the pause
-/// before the next reading. The pause is at most [`REFRESH_MAX`].
+/// The pause after reading the structure of a running system, as a multiple of the time that the
+/// reading took. The pause is at most [`REFRESH_MAX`].
 const SHARE: u32 = 200;
 const REFRESH_MAX: Duration = Duration::from_secs(60);
 
@@ -47,7 +47,8 @@ pub struct WatchOptions {
     /// The time in ns after the begin of an incident within which another subject that violates a
     /// requirement joins it.
     pub join_ns: u64,
-    /// If true, the share of time is limited that the monitor spends on reading the structure.
+    /// Whether the watch limits the share of time that it spends on reading the structure of a
+    /// running system.
     pub is_paced: bool,
 }
 
@@ -83,8 +84,8 @@ impl Watch {
         [self.live.forgotten_nodes(), self.live.forgotten_callbacks()]
     }
 
-    /// Returns the ids of the processes that have become too large since the last call, because
-    /// they have created too many names and callbacks. The watch ignores their later events.
+    /// Returns the ids of the processes that have created too many names and callbacks, if this
+    /// happened since the last call. The watch ignores later events of these processes.
     pub fn left_out_processes(&mut self) -> Vec<u32> {
         self.live.drain_left_out_processes()
     }

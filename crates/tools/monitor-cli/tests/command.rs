@@ -40,7 +40,8 @@ callbacks:
   - {node: /fusion, response: {max: 12ms}}
 ";
 
-/// Why an execution that a test puts into a trace takes 15 ms longer, if it does.
+/// The reason why an execution in a test's trace takes 15 ms longer than usual. `None` stands for
+/// an execution of the usual length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Plant {
     None,
@@ -92,9 +93,9 @@ fn round(t: u64, plant: Plant) -> String {
     lines
 }
 
-/// Writes a trace of `seconds`. A normal execution begins every 100 ms. `plants` contains the
-/// begins of other executions in us, each with its cause of being late. Returns the ends of the
-/// late executions in ns.
+/// Writes a trace of `seconds`. A normal execution begins every 100 ms. `plants` contains more
+/// executions: the begin of each in us, and the reason why it is late. Returns the ends of the late
+/// executions in ns.
 fn planted(path: &Path, seconds: u64, plants: &BTreeMap<u64, Plant>) -> Vec<u64> {
     let regular = (1..10 * seconds).map(|i| (100_000 * i, Plant::None));
     let mut rounds: BTreeMap<u64, Plant> = regular.collect();

@@ -54,8 +54,7 @@ pub struct Disturbance {
     /// not get this CPU, for the CPU with the largest share. `None` without the right to real-time
     /// priorities.
     pub away: Option<f64>,
-    /// The longest delay with which a thread woke up that has the highest priority of its CPU, in
-    /// us.
+    /// The longest wake-up delay of a thread that runs above all other threads, in us.
     pub floor_us: Option<f64>,
     /// The CPU time of programs outside of the experiment, as a number of CPUs that they kept busy.
     pub foreign: f64,

@@ -61,8 +61,8 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Makes the result of `all` measured rounds. Rounds for which `is_aside` returns true do not
-    /// count.
+    /// Returns the rounds of a comparison in which `all` rounds were measured. Rounds for which
+    /// `is_aside` returns true do not count.
     pub fn without(all: usize, is_aside: impl Fn(usize) -> bool) -> Kept {
         let counted = (0..all).filter(|round| !is_aside(*round)).collect();
         Kept { counted, all }

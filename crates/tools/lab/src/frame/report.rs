@@ -234,8 +234,8 @@ impl Report {
         });
     }
 
-    /// Records why the run was disturbed, in the figures from index `from` on that come from this
-    /// run. Does not change exact figures and figures that come from rounds.
+    /// Stores the reason why a run was disturbed in the figures of this run, which begin at index
+    /// `from`. Does not change exact figures and figures that come from rounds.
     pub fn disturbed_by(&mut self, from: usize, why: Option<String>) {
         for figure in self.figures.iter_mut().skip(from) {
             let evidence = &mut figure.evidence;

@@ -62,8 +62,8 @@ impl ValueFormatter<f64> for Ticks {
     }
 }
 
-/// Returns the position of a share on the axis of percentiles. On this axis, as in HdrHistogram's
-/// plots, one unit to the right is 90 %, two are 99 %, three are 99.9 %. The share must be below 1.
+/// Returns the position of a share on the axis of percentiles. On this axis, 1 is 90 %, 2 is 99 %
+/// and 3 is 99.9 %, as in HdrHistogram's plots. The share must be below 1.
 fn nines(share: f64) -> f64 {
     -(1.0 - share).log10()
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 /// The time within which each status is published once, unless there are too many statuses.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// The shortest time between two messages of diagnostics. If there are so many statuses that a
-/// round at this rate takes longer than [`ROUND`], the round takes longer.
+/// The shortest time between two messages of diagnostics. With many statuses, a round over all of
+/// them therefore takes longer than [`ROUND`].
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 /// The largest number of statuses that are considered for one message. No message has room for more

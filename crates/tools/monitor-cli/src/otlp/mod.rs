@@ -31,11 +31,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// The time within which the collector must accept a message of metrics.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The change of CLOCK_REALTIME against CLOCK_MONOTONIC, in ns, above which the clock counts as set
-/// by somebody, not as slowly corrected.
+/// The change of CLOCK_REALTIME against CLOCK_MONOTONIC, in ns, from which on the monitor assumes
+/// that somebody has set the clock. A smaller change counts as a correction.
 const STEP_NS: u64 = 60_000_000_000;
 
-/// The longest pause before the next message that is granted to a collector that requests one.
+/// The longest pause before the next message. A collector that requests a longer pause gets this
+/// one.
 const PAUSE_MAX: Duration = Duration::from_secs(300);
 
 #[derive(Default)]

@@ -32,8 +32,8 @@ pub struct Sample {
     pub received_ns: i64,
 }
 
-/// Writes the stamp into the first and last bytes of a payload, so that the payload's memory is
-/// touched as by a sender that fills it in place.
+/// Writes the stamp into the first and last bytes of a payload, as a sender does that fills its
+/// payload in place.
 pub fn fill(payload: &mut [u8], sample: &Sample) {
     for (i, word) in [sample.sequence, sample.intended_ns, sample.sent_ns]
         .into_iter()

@@ -99,8 +99,8 @@ pub struct Outcome {
     pub cpu: f64,
     pub sent_bytes: u64,
     pub packets: Vec<Packet>,
-    /// The stalls that the links recorded: steps that took longer than usual. `None` if the links
-    /// had more stalls than they can record.
+    /// The stalls that the links recorded: steps that took longer than usual. `None` if the plan
+    /// does not read them, or if a link had more stalls than it can record.
     pub stalls: Option<Vec<Stall>>,
 }
 

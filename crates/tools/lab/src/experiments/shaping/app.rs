@@ -24,7 +24,7 @@ pub(super) struct App {
     /// it.
     pub inputs: &'static [(&'static str, &'static str)],
     pub cycle_ms: u64,
-    /// A subscriber that is not part of the application and of any plan: its program and its topic.
+    /// A subscriber outside of the application, which no plan covers: its program and its topic.
     /// `None` if the experiment has none.
     pub listener: Option<(PathBuf, &'static str)>,
 }

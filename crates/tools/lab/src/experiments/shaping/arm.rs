@@ -195,8 +195,8 @@ impl Arm<'_> {
         self.is_one_band || self.keeps_average
     }
 
-    /// Runs the application under the arm's plan for a number of executions of the chain. The inner
-    /// error is the reason why this run gave no measurement, although it was possible to run it.
+    /// Runs the application under the arm's plan for a number of executions of the chain. If this
+    /// run gave no measurement, the inner result is an error with the reason.
     fn run(
         &self,
         context: &Context,

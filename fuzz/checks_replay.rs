@@ -43,8 +43,8 @@ pub fn pcap(data: &[u8]) -> u64 {
     whole(source::pcap::read("capture", Cursor::new(data.to_vec())))
 }
 
-/// Reads any bytes from a file whose format is recognised by its content. Only this function reads
-/// sqlite3 files and packed files.
+/// Reads any bytes as a file whose format is not given, so that its content decides. No other check
+/// reads sqlite3 files and packed files.
 pub fn recording(data: &[u8]) -> u64 {
     let mut file = tempfile::NamedTempFile::new().expect("a file");
     file.write_all(data).expect("written");

@@ -93,7 +93,8 @@ pub struct Statements {
     #[arg(long, value_name = "TOPIC,TOPIC")]
     pub ignore: Option<String>,
     /// Rewrite node names that differ from run to run: 'REGEX=REPLACEMENT', e.g.
-    /// '/worker_[0-9]+=/worker'. Process ids and addresses in usual names are always removed
+    /// '/worker_[0-9]+=/worker'. Even without this option, onbeat removes process ids and addresses
+    /// of a usual form from node names
     #[arg(long, value_name = "REGEX=REPLACEMENT")]
     pub normalise: Vec<String>,
     /// Keep /rosout, /parameter_events and the parameter services in the model

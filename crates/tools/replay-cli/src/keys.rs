@@ -76,8 +76,8 @@ fn restore() {
     }
 }
 
-/// Catches SIGINT, SIGTERM and SIGHUP from now on. The first of them only sets a flag. A signal
-/// that comes a second time ends the process.
+/// Catches SIGINT, SIGTERM and SIGHUP from now on. Each of these signals only sets a flag the first
+/// time, and ends the process the second time.
 pub fn catch_signals() {
     for signal in ENDING {
         handle(signal, note as *const () as usize);

@@ -42,7 +42,7 @@ pub struct Selection {
     /// End when TIME has passed since --start
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     duration: Option<Duration>,
-    /// Shorten gaps in which no item was recorded to TIME, for example gaps from steps of the
+    /// Shorten to TIME the gaps in which no item was recorded, for example gaps from steps of the
     /// recorder's clock
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     max_gap: Option<Duration>,

@@ -202,8 +202,8 @@ fn recordings_and_existing_files_are_not_overwritten() {
     );
 }
 
-/// Limits the size of files that the command can write to `bytes`. If `fails` is true, a write
-/// beyond the limit fails. Otherwise it kills the process.
+/// Limits each file that the command writes to the size `bytes`. If `fails` is true, a write beyond
+/// the limit fails. Otherwise such a write kills the process.
 fn limited(mut command: Command, bytes: u64, fails: bool) -> Command {
     // SAFETY: the closure only calls functions that are safe between fork and exec.
     unsafe {

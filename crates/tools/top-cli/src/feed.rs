@@ -9,8 +9,8 @@ use onbeat_trace::Event;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The factor from the duration of one reading of chains and names to the pause before the next
-/// reading. The pause is at most [`MOST`].
+/// The pause after a reading of chains and names, as a multiple of the time that the reading took.
+/// The pause is at most [`MOST`].
 const SHARE: u32 = 200;
 
 /// The shortest time between two readings of chains and names. It applies if something new was seen

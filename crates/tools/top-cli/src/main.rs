@@ -36,8 +36,8 @@ enum Words {
     Top(Box<Args>),
 }
 
-/// Gives up all rights except those for recording, and deactivates these until they are needed. The
-/// program thus reads the files that the caller named without special rights.
+/// Gives up all rights except those for recording, and deactivates these until they are needed. So
+/// no special right is active when the program reads the files that the caller named.
 fn confine() -> io::Result<()> {
     onbeat_rights::limit_to(onbeat_record::AT_START)
 }

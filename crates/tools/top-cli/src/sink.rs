@@ -17,8 +17,8 @@ pub trait Sink {
         let _ = writeln!(io::stderr(), "note: {text}");
     }
 
-    /// Returns true once if the sink needs new figures before the second between two calls of
-    /// `show` is over.
+    /// Returns true once if the sink cannot wait for the next regular call of `show`. These calls
+    /// come once a second.
     fn is_urgent(&self) -> bool {
         false
     }

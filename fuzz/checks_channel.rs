@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 
-/// The channel's memory, which the test can also overwrite.
+/// The memory of a channel. The test can overwrite it at any offset.
 struct OpenMemory {
     base: NonNull<u8>,
     layout: Layout,
@@ -32,7 +32,8 @@ impl OpenMemory {
         }
     }
 
-    /// Writes a word. Every offset selects a word inside the memory.
+    /// Writes a word into the memory. Offsets beyond the memory's end count from its beginning
+    /// again.
     fn write(&self, offset: usize, word: u64) {
         let offset = offset % (self.layout.size() / 8) * 8;
         // SAFETY: inside and aligned.
@@ -72,8 +73,8 @@ unsafe impl Region for Handle {
     }
 }
 
-/// Runs a program on a channel. Each step is a byte. Steps that write also read an offset and a word.
-/// No step may panic, access other memory or run for ever.
+/// Runs steps on a channel that `data` describes. Each step is a byte; steps that write also read
+/// an offset and a word from `data`. No step may panic, access other memory or run for ever.
 pub fn channel(data: &[u8]) {
     let mut bytes = data.iter().copied();
     let policy = match bytes.next().unwrap_or(0) % 5 {

@@ -1,11 +1,11 @@
-//! Guarantees of the importer of LTTng's traces, for any bytes. The fuzz target and the test that replays its
-//! corpus share this file.
+//! Guarantees of the importer of LTTng's traces, for any bytes. The fuzz target and the test that
+//! replays its corpus share this file.
 use onbeat_ctf::import;
 use onbeat_trace::Reader;
 
-/// Imports a session with one file of events. The first two bytes of the input are the length of the metadata,
-/// which follow. The rest is the file. Checks that the trace has the events that the importer counted, and
-/// that a reason is one line.
+/// Imports a session with one file of events. The first two bytes of `data` are the length of the
+/// metadata. The metadata follow, and the rest is the file of events. Checks that the trace has as
+/// many events as the importer counted, or that the reason for a failure is one line.
 pub fn ctf(data: &[u8]) {
     let Some((length, rest)) = data.split_first_chunk::<2>() else {
         return;

@@ -1,10 +1,10 @@
-//! Guarantees of a link's readers of network bytes. The fuzz targets and the test that replays their
-//! corpus share this file.
+//! Guarantees of a link's readers of network bytes. The fuzz targets and the test that replays
+//! their corpus share this file.
 use onbeat_link::interface::Sizes;
 use onbeat_link::tcp::fuzzing;
 
-/// Gives an end any bytes as the frames of a peer that has the key. Checks that the end receives no
-/// more messages than it has credits.
+/// Reads any bytes as the frames from a peer that has the key. Checks that this end of the link
+/// receives no more messages than it has credits.
 pub fn frames(data: &[u8]) {
     let sizes = Sizes {
         credits: 2,
@@ -14,7 +14,8 @@ pub fn frames(data: &[u8]) {
     assert!(fuzzing::frames(data, sizes, 16) <= 2);
 }
 
-/// Checks that a stranger without the key never passes the handshake.
+/// Reads any bytes as the handshake of a stranger. Checks that nobody passes the handshake without
+/// the key.
 pub fn handshake(data: &[u8]) {
     assert!(
         !fuzzing::handshake(data, [7; 32]),
@@ -23,8 +24,9 @@ pub fn handshake(data: &[u8]) {
     assert!(fuzzing::hello(data), "a hello changes when it is written");
 }
 
-/// Reads any bytes as the records that the ends of a link exchange: records of RDMA and offers of
-/// `Auto`. Checks that each valid record is written as the same bytes.
+/// Reads any bytes as the records that the ends of a link exchange: records of RDMA, and the offers
+/// with which `Auto` chooses a backend. Checks that each valid record is written as the same bytes
+/// again.
 pub fn records(data: &[u8]) {
     assert!(
         onbeat_link::fuzzing::records(data),
@@ -32,7 +34,7 @@ pub fn records(data: &[u8]) {
     );
 }
 
-/// Checks that any content of another process's status page is read without harm.
+/// Checks that any content of another process's status page can be read without a panic.
 pub fn status(data: &[u8]) {
     use onbeat_link::status::parse;
     assert!(parse(data).is_none_or(|_| data.len() == 4096));

@@ -5,8 +5,8 @@ use onbeat_record::placement::{entry, place, Machine};
 use onbeat_record::preload::{self, Place, PlaceOptions, Rings};
 use std::os::unix::fs::FileExt;
 
-/// Reads any bytes as a library. Checks that every symbol lies within the library, and that a probe
-/// lies within its function.
+/// Reads any bytes as a library. Checks that every symbol lies within the library, and that each
+/// probe lies within its function.
 pub fn elf(data: &[u8]) {
     let _ = has_section(data, ".note.onbeat");
     let _ = begins_function(data, data.len() as u64 / 2);
@@ -29,7 +29,8 @@ pub fn elf(data: &[u8]) {
     }
 }
 
-/// Checks that a probe lies at the function's beginning, or after complete instructions.
+/// Checks the places for a probe in a function: `place` lies within the function, and `entry` lies
+/// at the function's beginning or behind 5-byte nops.
 fn placed(machine: Machine, code: &[u8]) {
     for fast_nop in [false, true] {
         let place = place(machine, code, fast_nop);
@@ -43,7 +44,8 @@ fn placed(machine: Machine, code: &[u8]) {
     }
 }
 
-/// The number of bytes of the file's head. The data begin with them, then the heads of four rings.
+/// The number of bytes of the head of the rings' file. In `data`, this head comes first, then the
+/// heads of four rings.
 const HEAD: usize = 64;
 const RING_HEADS: usize = 4 * 64;
 const RING_HEADS_AT: u64 = 4096;

@@ -20,7 +20,7 @@ pub fn mdf(data: &[u8]) -> u64 {
     whole(source::mdf::read("log", Cursor::new(data.to_vec())))
 }
 
-/// Reads any bytes as a DBC file. Returns the number of messages.
+/// Reads any bytes as a DBC file. Returns the number of CAN messages in it.
 pub fn dbc(data: &[u8]) -> u64 {
     let mut database = onbeat_replay::database::Database::default();
     let _ = database.add(data);
@@ -43,20 +43,21 @@ pub fn pcap(data: &[u8]) -> u64 {
     whole(source::pcap::read("capture", Cursor::new(data.to_vec())))
 }
 
-/// Reads any bytes from a file whose content shows its format. sqlite3 and packed files are read only
-/// in this way.
+/// Reads any bytes as a file whose format is not given, so that its content decides. No other check
+/// reads sqlite3 files and packed files.
 pub fn recording(data: &[u8]) -> u64 {
     let mut file = tempfile::NamedTempFile::new().expect("a file");
     file.write_all(data).expect("written");
     whole(source::open(file.path()))
 }
 
-/// Reads any bytes as the records that the sending side sends over a link.
+/// Reads any bytes as the records that a sender of recordings sends over a link. Returns the number
+/// of valid records at the beginning.
 pub fn remote(data: &[u8]) -> u64 {
     onbeat_replay::remote::records(data)
 }
 
-/// Reads any bytes as a service event. Returns 1 if they are one.
+/// Reads any bytes as a service event. Returns 1 if they are a service event, otherwise 0.
 pub fn service_event(data: &[u8]) -> u64 {
     use onbeat_replay::requests::{read, Damaged};
     let found = read(data);
@@ -65,8 +66,9 @@ pub fn service_event(data: &[u8]) -> u64 {
     u64::from(found != Err(Damaged))
 }
 
-/// Returns the number of items. Checks that items come in the order of time and belong to named streams.
-/// The reasons for skipped parts and for a refused recording must each be one line.
+/// Reads a recording to its end and returns the number of items. Checks that items come in the
+/// order of time and belong to named streams. The reasons for skipped parts and for a refused
+/// recording must each be one line.
 fn whole(opened: Result<Box<dyn Source>, SourceError>) -> u64 {
     let mut source = match opened {
         Ok(source) => source,

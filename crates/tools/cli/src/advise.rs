@@ -11,7 +11,7 @@ use onbeat_terminal::{files, ExitStatus};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// Show what costs chains their time, the evidence, and what to do
+/// Show what makes chains slow, with the evidence, and how to improve it
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -32,8 +32,8 @@ pub struct Args {
     /// Model file, made by onbeat model
     #[arg(value_name = "MODEL", default_value = "model.json")]
     model: PathBuf,
-    /// Advise on this chain: its id, or the beginning of the id. Repeat it for several, the most
-    /// important first
+    /// Advise on this chain: its id, or the beginning of the id. Repeat the option for several
+    /// chains, the most important first
     #[arg(long = "chain", value_name = "ID")]
     chains: Vec<String>,
     /// Ignore costs below this share of a chain's mean latency
@@ -185,8 +185,8 @@ fn block(
     wrap(out, screen, &format!("To do: {}", advice.remedy))
 }
 
-/// Prints a sentence on lines that fit the screen. A word that is wider than the screen gets a line
-/// of its own.
+/// Prints a sentence on indented lines that fit the screen. A word that is wider than the screen
+/// gets a line of its own.
 pub(crate) fn wrap(out: &mut dyn Write, screen: &Screen, text: &str) -> io::Result<()> {
     const INDENT: &str = "   ";
     let room = screen.width.saturating_sub(INDENT.len()).max(20);

@@ -43,7 +43,8 @@ pub struct Args {
     /// Let the written limits exceed the measured values by this share
     #[arg(long, value_name = "SHARE", requires = "init", value_parser = parse_share, default_value = "20%")]
     margin: f64,
-    /// Write only limits of medians, which differ least from run to run. Use it to compare builds
+    /// Write only limits of medians, which differ least from run to run. Use this option to compare
+    /// builds
     #[arg(long, requires = "init")]
     medians: bool,
     /// Also list the requirements that the model satisfies

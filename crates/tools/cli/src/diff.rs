@@ -44,8 +44,9 @@ pub struct Args {
     /// Ignore changes of a time smaller than this, in microseconds
     #[arg(long, value_name = "US", default_value_t = 20)]
     min_us: u32,
-    /// Assume that runs of one program differ by this share. It is used for models of a single run.
-    /// Without this option, the spread is estimated; 8% is assumed if there are too few figures
+    /// Assume that runs of one program differ by this share. The assumption counts only for models
+    /// of a single run. Without this option, onbeat estimates the difference, and assumes 8% if
+    /// there are too few figures
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     run_spread: Option<f64>,
     /// Compare times as measured, without a correction for the speed of the machine in each run
@@ -54,14 +55,16 @@ pub struct Args {
     /// Compare only the runs in this mode, for example urban
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
-    /// Show instead how much time each component costs each chain: preemption and sleep by cause
+    /// Instead of changes, show how much time each component costs each chain: preemption and sleep
+    /// by cause
     #[arg(long, conflicts_with_all = ["html", "absolute"])]
     influence: bool,
     /// For each chain that changed, say what its late executions in this recording have in common.
-    /// Name a trace from which B was made
+    /// Name a trace from which model B was made
     #[arg(long, value_name = "TRACE", conflicts_with = "influence")]
     trace: Option<PathBuf>,
-    /// Compare two modes of A. With B, compare the first mode of A with the second mode of B
+    /// Compare two modes of model A. With model B, compare the first mode of A with the second mode
+    /// of B
     #[arg(
         long,
         value_name = "MODE,MODE",
@@ -73,7 +76,7 @@ pub struct Args {
     /// Print the result as JSON, for programs
     #[arg(long)]
     json: bool,
-    /// Write an HTML page with both distributions of each changed figure
+    /// Write an HTML page with the distributions of each changed figure before and after the change
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }

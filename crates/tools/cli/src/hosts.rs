@@ -72,8 +72,8 @@ fn names(readers: &[Reader]) -> Vec<String> {
     names
 }
 
-/// Returns one description of the run on all hosts. Its duration and losses stay 0, because the
-/// events give them.
+/// Returns one description of the run on all hosts. Leaves the duration and the losses of the run
+/// at 0, because synthesis computes them from the events.
 fn run(readers: &[Reader], names: &[String], mode: Option<&str>) -> Run {
     let runs: Vec<Run> = readers.iter().map(|r| run_of(r, mode)).collect();
     let joined = |of: fn(&Run) -> &str| {

@@ -11,14 +11,14 @@ use std::path::Path;
 
 pub struct Wanted {
     pub id: String,
-    /// The latency above which an execution is late, in ns. `None` stands for the usual limit,
-    /// which depends on the measured latencies.
+    /// The latency above which an execution of the chain is late, in ns. `None` stands for the
+    /// usual limit, which is the 99th percentile for 1000 executions or more.
     pub over_ns: Option<u64>,
 }
 
 /// Returns for each wanted chain a sentence about what its late executions in the recording have in
-/// common. Returns `None` for a chain if the recording does not show it, or if none or all of its
-/// executions are late.
+/// common. Returns `None` for a chain if the recording does not show the chain, or if none or all
+/// of its executions are late.
 ///
 /// # Errors
 ///
@@ -64,8 +64,9 @@ pub fn losses(path: &Path, option: &str) -> Result<Losses, CliError> {
     Ok(crate::why::losses(&mut reader, options, None))
 }
 
-/// Returns the question why executions of a chain are late. `over_ns` is the latency above which an
-/// execution is late. `None` stands for the usual limit.
+/// Returns a question for `onbeat why`: why are executions of the chain late? `over_ns` is the
+/// latency above which an execution is late. `None` stands for the usual limit, which is the 99th
+/// percentile for 1000 executions or more.
 pub(crate) fn question(chain: &Chain, choice: Choice, over_ns: Option<u64>) -> Question {
     let latency = &chain.figures.latency_ns;
     Question {

@@ -147,9 +147,9 @@ fn run(command: Command) -> Result<ExitStatus, CliError> {
     }
 }
 
-/// Gives up the rights that the subcommand does not need, before anything else is read or loaded.
-/// `record` and `shape` keep the rights that they need, but deactivate them until they have read
-/// the files that the caller named.
+/// Gives up the rights that the subcommand does not need, before onbeat reads or loads anything
+/// else. `record` and `shape` keep the rights that they need, but deactivate these rights until
+/// they have read the files that the caller named.
 fn confine() -> std::io::Result<()> {
     let word = |at| std::env::args_os().nth(at).unwrap_or_default();
     match word(1).to_str() {
@@ -214,8 +214,8 @@ mod tests {
         }
     }
 
-    /// Checks the examples and explanations, which are wrapped by hand. The terminal would break a
-    /// longer line and leave a single word on the next one.
+    /// Checks the width of examples and explanations, whose lines were broken by hand. The terminal
+    /// would break a longer line once more and leave a single word on the next line.
     #[test]
     fn help_texts_are_at_most_100_columns_wide() {
         let mut found = Vec::new();

@@ -49,20 +49,20 @@ pub struct Args {
     /// File to write the result to ('-': standard output)
     #[arg(short, long, default_value = "model.json", value_name = "FILE")]
     pub output: PathBuf,
-    /// Set the mode of all runs, in place of the recorded one. Repeat it with '@' if modes change
-    /// within a run: 'NAME@FROM..TO' by the time since the start, 'NAME@NODE=STATE' while a
-    /// lifecycle node is in a state. 'NAME,NAME@TOPIC' changes to the next name with each message
-    /// on the topic
+    /// Set the mode of all runs, in place of the recorded one. Repeat the option with '@' if modes
+    /// change within a run: 'NAME@FROM..TO' by the time since the start of the run,
+    /// 'NAME@NODE=STATE' while a lifecycle node is in a state. With 'NAME,NAME@TOPIC', each message
+    /// on the topic begins the next of these modes
     #[arg(long, value_name = "NAME[@WHEN]")]
     pub mode: Vec<String>,
     #[command(flatten)]
     pub stated: Statements,
     /// Measure a part of chains as a chain of its own. The part begins at this callback, at the
-    /// first one of this node, or where this topic is taken
+    /// first callback of this node, or where this topic is taken
     #[arg(long, value_name = "NAME")]
     pub from: Option<String>,
-    /// End the part of chains at the output of this callback, at the output of the last one of this
-    /// node, or at this topic
+    /// End the part of chains at the output of this callback, at the output of the last callback of
+    /// this node, or at this topic
     #[arg(long, value_name = "NAME")]
     pub to: Option<String>,
     /// Treat the traces as one run that several hosts recorded at the same time. The offsets of
@@ -84,7 +84,8 @@ pub struct Statements {
     /// one: "NODE -> TOPIC = and", "NODE -> TOPIC = or"
     #[arg(long, value_name = "NODE -> TOPIC = and")]
     pub junction: Vec<String>,
-    /// Begin chains where this topic is taken, even if its publisher (a driver, a bag) was recorded
+    /// Begin chains where this topic is taken, even if its publisher (a driver, a bag) was
+    /// recorded, too
     #[arg(long, value_name = "TOPIC")]
     pub input: Vec<String>,
     /// Leave these topics out of chains, in place of /bond,/clock,/diagnostics,/tf,/tf_static ('':
@@ -92,7 +93,8 @@ pub struct Statements {
     #[arg(long, value_name = "TOPIC,TOPIC")]
     pub ignore: Option<String>,
     /// Rewrite node names that differ from run to run: 'REGEX=REPLACEMENT', e.g.
-    /// '/worker_[0-9]+=/worker'. Process ids and addresses in usual names are always removed
+    /// '/worker_[0-9]+=/worker'. Even without this option, onbeat removes process ids and addresses
+    /// of a usual form from node names
     #[arg(long, value_name = "REGEX=REPLACEMENT")]
     pub normalise: Vec<String>,
     /// Keep /rosout, /parameter_events and the parameter services in the model
@@ -101,7 +103,8 @@ pub struct Statements {
 }
 
 impl Statements {
-    /// Checks the statements. Returns a function that makes the options of synthesis for a run.
+    /// Checks the statements. Returns a function that makes the options of synthesis for a run from
+    /// these statements.
     pub fn options(&self) -> Result<impl Fn(Run) -> SynthOptions + '_, CliError> {
         let links = self.link.iter().map(|text| text.parse());
         let links = links
@@ -233,8 +236,8 @@ pub(crate) fn cuts_of(path: &Path, model: &Model, ends: &Ends) -> Result<Vec<Cut
     Ok(cuts.into_iter().collect())
 }
 
-/// Returns a sentence that states an assumption about synchronisers, if the trace's format does not
-/// show which of them work by approximate time.
+/// Returns a sentence about synchronisers that are assumed not to join by approximate time, because
+/// the trace's format does not show this. Returns `None` if there are none.
 fn exact_or_approximate(format: Option<u16>, junctions: &[Junction]) -> Option<String> {
     let open = |j: &&Junction| j.criterion == "message_filters" && j.matching.is_in_turn();
     let open: Vec<&str> = junctions

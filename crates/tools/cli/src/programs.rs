@@ -104,8 +104,8 @@ impl Program {
         }
     }
 
-    /// Opens the program's file in the directory of this program. A process without extra rights
-    /// also searches PATH.
+    /// Opens the program's file in the directory of this process's own program. A process without
+    /// extra rights also searches PATH.
     fn find(self) -> Result<Found, CliError> {
         let own = std::env::current_exe().map_err(|source| CliError::Read {
             path: "/proc/self/exe".into(),

@@ -35,7 +35,7 @@ pub struct Args {
     /// Directory to write [default: trace-DATE-TIME]
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
-    /// Mode of operation that this run shows (urban, highway ...)
+    /// Mode of operation that this recording shows (urban, highway ...)
     #[arg(long, value_name = "NAME")]
     pub mode: Option<String>,
     /// Stop recording after this time, for example 500ms, 60s, 10min or 2h
@@ -46,10 +46,12 @@ pub struct Args {
     pub pid: Vec<u32>,
     #[command(flatten)]
     pub limits: LimitArgs,
-    /// Record scheduler events of all threads of these processes, also of the middleware's
+    /// Record scheduler events of all threads of the observed processes, including the middleware's
+    /// threads
     #[arg(long, conflicts_with = "preload")]
     pub all_threads: bool,
-    /// Type information of the running kernel (BTF), if it has no /sys/kernel/btf/vmlinux
+    /// File with type information of the running kernel (BTF), for a kernel without
+    /// /sys/kernel/btf/vmlinux
     #[arg(long, value_name = "FILE", conflicts_with = "preload")]
     pub btf: Option<PathBuf>,
     /// Size of the ring buffer between kernel and recorder [default: 16M]
@@ -65,7 +67,7 @@ pub struct Args {
     /// and costs less than probes
     #[arg(long, requires = "command")]
     pub preload: bool,
-    /// Place of probes in a function
+    /// Where onbeat sets probes in a function
     #[arg(long, value_name = "WHERE", value_parser = ["cheapest", "entry"], default_value = "cheapest", hide = true)]
     pub placement: String,
     /// Start this command and record it from its first instruction to its end

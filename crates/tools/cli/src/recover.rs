@@ -30,7 +30,7 @@ pub struct Args {
     /// Only print which threads and cgroups would be restored
     #[arg(long)]
     pub dry_run: bool,
-    /// Succeed even if a session is running. Use it in a systemd unit
+    /// Succeed even if a session is running. Use this option in a systemd unit
     #[arg(long)]
     pub leave_living: bool,
     /// Print the result as JSON, for programs

@@ -35,7 +35,8 @@ pub struct Args {
     /// Policy file: the names that stay visible
     #[arg(long, value_name = "FILE")]
     policy: PathBuf,
-    /// Key file for the new names, 16 bytes or more. Without it, onbeat makes a key and forgets it
+    /// Key file for the new names, 16 bytes or more. Without this option, onbeat uses a random key
+    /// and does not store it
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
     /// File to write the result to ('-': standard output)

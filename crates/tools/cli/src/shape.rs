@@ -92,8 +92,8 @@ fn remap(plan: &Plan) -> Result<ExitStatus, CliError> {
         .map_err(CliError::Stdout)
 }
 
-/// Shapes the application. Meanwhile it shows a status line, answers on the status socket and
-/// reports to systemd. Returns the result and the number of printed notes.
+/// Shapes the application. Meanwhile shows a status line, answers on the status socket and reports
+/// to systemd. Returns the result of shaping and the number of printed notes.
 fn session(
     plan: &Plan,
     options: &ShapeOptions,

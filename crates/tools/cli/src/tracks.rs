@@ -44,8 +44,8 @@ impl Tracks {
     }
 }
 
-/// Writes a chain's executions and returns the number of its tracks. Executions that overlap in
-/// time are on different tracks.
+/// Writes a chain's executions and returns the number of tracks that they take. Executions that
+/// overlap in time are on different tracks.
 fn chain<W: Write>(
     timeline: &mut Timeline<W>,
     (first, name): (u32, &str),

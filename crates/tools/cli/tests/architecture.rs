@@ -160,8 +160,8 @@ fn the_program_that_runs_as_root_links_no_parser_of_foreign_formats() {
     }
 }
 
-/// Checks that a crate has equal features in all programs. Otherwise `./dev demo` and `./dev build`
-/// would compile the crate twice, and everything that depends on it.
+/// Checks that each crate has equal features in all programs. Otherwise `./dev demo` and `./dev
+/// build` would compile a crate twice, together with everything that depends on it.
 #[test]
 fn a_crate_has_the_same_features_in_every_program() {
     let alone = compiled("normal,build", &["onbeat"]);

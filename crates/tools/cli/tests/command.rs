@@ -695,8 +695,8 @@ fn names_from_a_trace_cannot_control_the_terminal_in_why() {
     assert_eq!(by, "evil\u{1b}[31m<b>\u{202e}");
 }
 
-/// Writes a trace in which another process preempts each execution. One execution in twenty is
-/// preempted for longer.
+/// Writes a trace in which another process preempts each execution of a timer. One execution in
+/// twenty is preempted for longer. An execution takes `usual_us` or `late_us`.
 fn preempted(path: &Path, usual_us: u64, late_us: u64) {
     let mut text = String::from(
         "1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=/a
@@ -740,8 +740,8 @@ fn preempted(path: &Path, usual_us: u64, late_us: u64) {
     writer.finish(onbeat_trace::Manifest::default()).unwrap();
 }
 
-/// Writes a trace in which `/a` publishes `/t` every 10 ms, and a timer of `/b` lets two of eleven
-/// items be overwritten.
+/// Writes a trace in which `/a` publishes `/t` every 10 ms. A timer of `/b` blocks the subscription
+/// for so long that two of eleven items are overwritten.
 fn overwriting(path: &Path) {
     let mut text = String::from(
         "1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=a
@@ -1224,8 +1224,8 @@ fn a_closed_output_pipe_is_not_an_error() {
     }
 }
 
-/// Returns the sequences of four or more printable bytes in a file, in lower case, like the program
-/// `strings`.
+/// Returns the sequences of four or more printable bytes in a file, in lower case, as the program
+/// `strings` finds them.
 fn strings(path: &Path) -> Vec<String> {
     let bytes = fs::read(path).unwrap();
     let runs = bytes.split(|b| !(*b == b'\t' || (0x20..0x7f).contains(b)));
@@ -1234,8 +1234,8 @@ fn strings(path: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Returns the names that a redaction must hide: the last parts of the names of nodes, topics,
-/// symbols and threads. Parts that a visible topic contains are left out.
+/// Returns the names that a redaction of the model must hide: the last parts of the names of nodes,
+/// topics, symbols and threads. Parts that the visible topic contains are left out.
 fn hidden_names(model: &Path, visible: &str) -> BTreeSet<String> {
     let model: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(model).unwrap()).unwrap();

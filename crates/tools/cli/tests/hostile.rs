@@ -173,7 +173,7 @@ fn fifo(path: &Path) {
 }
 
 /// Maps a file, then changes to a root directory with a FIFO at the same path, and becomes the user
-/// nobody. Every user can do this in a user namespace.
+/// nobody. Any user can do this in a user namespace.
 fn map_beside_fifo(library: &Path) {
     let here = std::env::current_dir().expect("it is there");
     fs::write(library, [0; 4096]).expect("written");

@@ -28,7 +28,8 @@ impl Harness {
 }
 
 /// Kills recordings at several moments, from before the command runs to the middle of the
-/// recording. The manifest of a killed recording is older than the events in the recording.
+/// recording. The manifest of a killed recording is older than its events, so the model must take
+/// its span of time from the events.
 fn the_model_of_a_killed_recording_spans_its_events(harness: &Harness) {
     let moments = [30u64, 120, 280, 520].map(Some);
     for (number, ms) in moments.into_iter().chain([None]).enumerate() {

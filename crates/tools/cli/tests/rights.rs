@@ -18,14 +18,14 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 const NOBODY: u32 = 65534;
-/// The number of waits of 10 ms each before a test fails: four minutes in all.
+/// The number of waits, of 10 ms each, after which a test fails: four minutes in all.
 const PATIENCE: usize = 24_000;
-/// The capabilities that the program has in the tests: CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN,
+/// The capabilities that the tests give to the program: CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN,
 /// CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH, CAP_KILL.
 const GRANTED: [u32; 6] = [39, 38, 21, 19, 2, 5];
 
-/// The source of a library that prints the capabilities of the process that loads it, before any
-/// symbol is looked up.
+/// The source of a library that prints the capabilities of the process that loads it. It prints
+/// them when it is loaded, before any symbol is looked up.
 const LIBRARY: &str = r#"
 #include <stdio.h>
 #include <string.h>
@@ -237,14 +237,14 @@ fn a_recorded_command_runs_with_the_callers_rights(harness: &Harness) {
     assert!(!printed.contains("it ran"), "{printed}");
 }
 
-/// Checks that a recorder of root keeps no rights that it does not use. While it records, it has
-/// only the rights for attaching probes.
+/// Checks that a recorder that root runs keeps no rights that it does not use. While the recorder
+/// records, it has only the rights for attaching probes.
 fn root_records_with_the_fewest_capabilities(harness: &Harness) {
-    /// The capabilities that onbeat must not keep: CAP_NET_ADMIN, CAP_SYS_MODULE, CAP_SYS_RAWIO,
-    /// CAP_SYS_BOOT, CAP_MKNOD.
+    /// The capabilities that onbeat must have given up when the recording starts: CAP_NET_ADMIN,
+    /// CAP_SYS_MODULE, CAP_SYS_RAWIO, CAP_SYS_BOOT, CAP_MKNOD.
     const NEVER: [u32; 5] = [12, 16, 17, 22, 27];
-    /// The capabilities that onbeat must give up after its start: CAP_DAC_OVERRIDE, CAP_SETGID,
-    /// CAP_SETUID.
+    /// The capabilities that onbeat needs when the recording starts, and must give up soon after:
+    /// CAP_DAC_OVERRIDE, CAP_SETGID, CAP_SETUID.
     const AT_START: [u32; 3] = [1, 6, 7];
     let mut child = Command::new(&harness.onbeat)
         .args(["record", "-o", "least"])

@@ -35,7 +35,7 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Runs an experiment and compares its figures with the paper's. Without a name, lists the
+/// Runs an experiment and compares its figures with those of papers. Without a name, lists the
 /// experiments.
 #[derive(Parser)]
 #[command(
@@ -61,11 +61,11 @@ struct Args {
     /// Result directories of the runs to compare side by side (only for `merge`)
     #[arg(value_name = "DIR")]
     runs: Vec<PathBuf>,
-    /// Document to update: the table of the runs replaces what stands between its lines `<!-- runs:
+    /// Document to update: the table of the runs replaces the text between its lines `<!-- runs:
     /// begin -->` and `<!-- runs: end -->` (only for `merge`)
     #[arg(long, alias = "into", value_name = "FILE")]
     document: Option<PathBuf>,
-    /// Do fewer and shorter runs, for a trial. Do not quote their figures
+    /// Do fewer and shorter runs, for a trial. Do not quote the figures of such runs
     #[arg(long)]
     quick: bool,
     /// Do more and longer runs than usual (only for `shaping`, `link` and `inhibition`)
@@ -80,17 +80,18 @@ struct Args {
     /// Directory for results.json, samples and plots [default: results/NAME]
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// Number from which all random numbers are made
+    /// Number from which all random numbers are made; the same number gives the same random numbers
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Number of events (only for `generate`) [default: 1000000]
     #[arg(short = 'n', long, value_name = "EVENTS")]
     events: Option<u64>,
-    /// The `onbeat` program, for experiments that record [default: the one beside this program]
+    /// The `onbeat` program, for experiments that record [default: the one in the directory of this
+    /// program]
     #[arg(long, value_name = "PROGRAM")]
     onbeat: Option<PathBuf>,
-    /// Another build of `onbeat`, with its `onbeat-lab` beside it, to measure in the same rounds
-    /// (only for `model`)
+    /// Another build of `onbeat` to measure in the same rounds. Its `onbeat-lab` must be in the
+    /// same directory (only for `model`)
     #[arg(long, alias = "before", value_name = "PROGRAM")]
     baseline: Option<PathBuf>,
 }

@@ -44,16 +44,17 @@ pub struct Args {
     /// Message sizes to measure
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = parse_size, conflicts_with = "listen", default_value = "1K,8K,64K,256K,1M,4M,16M,32M")]
     pub sizes: Vec<u64>,
-    /// Largest number of round trips at each size, and of messages that measure the rate there
+    /// Largest number of round trips at each size, and of messages in one direction for the rate
     #[arg(long, value_name = "N", conflicts_with = "listen", default_value_t = 150, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub runs: u32,
-    /// Longest time for the round trips of a size, and for its rate; at least ten runs are made
+    /// Longest time for the round trips of a size, and for measuring its rate; at least ten runs
+    /// are made
     #[arg(long, value_name = "TIME", conflicts_with = "listen", default_value = "2s", value_parser = parse_duration)]
     pub time: Duration,
-    /// Largest number of messages on their way in each direction
+    /// Largest number of messages on their way at the same time in each direction
     #[arg(long, value_name = "N", conflicts_with = "listen", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub credits: u32,
-    /// Over TCP, measure only encrypted (sealed) or only unencrypted (clear) [default: both]
+    /// Over TCP, measure only with encryption (sealed) or only without (clear) [default: both]
     #[arg(long, value_name = "WHICH", conflicts_with = "listen")]
     pub only: Option<Only>,
     /// Print JSON, for programs
@@ -76,7 +77,7 @@ struct EndArgs {
 pub enum Only {
     /// Only links that encrypt their messages
     Sealed,
-    /// Only links that authenticate both ends at the beginning and do not encrypt
+    /// Only links that authenticate both ends at the beginning but do not encrypt messages
     Clear,
 }
 
@@ -111,8 +112,9 @@ impl Place {
         Ok(Place::Tcp(address, key))
     }
 
-    /// Makes an end of the link. With `series`, the end carries the messages of that series. With
-    /// `None`, the end asks the peer for a series.
+    /// Makes an end of the link, which listens if `listens` is true. With `series`, the end is for
+    /// the messages of this series of measurements. With `None`, the end is for the requests by
+    /// which one side asks the other for a series.
     fn end(&self, listens: bool, series: Option<Series>) -> Result<Box<dyn Backend>, SetupError> {
         Ok(match self {
             Place::Shm(name) => {

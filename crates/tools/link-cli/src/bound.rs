@@ -51,10 +51,10 @@ pub struct Args {
     /// Rate of the wire in bits per second: 100M, 1G, 10G
     #[arg(long, value_name = "RATE", value_parser = parse_rate, required_unless_present_any = ["file", "port"])]
     pub rate: Option<u64>,
-    /// Use the measured rate, chunk and window of this running port
+    /// Use the measured rate, the chunk and the window of this port, which must be running
     #[arg(long = "port", id = "port", value_name = "NAME", conflicts_with_all = ["chunk", "window"])]
     pub running: Option<String>,
-    /// A channel; a larger priority is more urgent [repeatable]
+    /// Channel that uses the port; a larger priority is more urgent [repeatable]
     #[arg(long, value_name = "NAME=PRIORITY,SIZE,PERIOD[,JITTER[,DEADLINE]]", value_parser = parse_channel)]
     pub channel: Vec<Channel>,
     #[command(flatten)]
@@ -64,10 +64,10 @@ pub struct Args {
     pub json: bool,
 }
 
-/// The options that describe a port. Where an option is missing, the file's value counts.
+/// The options that describe a port. For an option that is missing, the value in the file counts.
 #[derive(clap::Args)]
 struct PortArgs {
-    /// Content bytes of a chunk [default: two chunks take 1 ms at the wire's rate]
+    /// Largest content of a chunk in bytes [default: two chunks take 1 ms at the wire's rate]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     chunk: Option<u64>,
     /// Bytes that may be sent and not yet acknowledged [default: two chunks]
@@ -76,17 +76,18 @@ struct PortArgs {
     /// Largest packet of the network [default: 1500]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(576..=65535))]
     mtu: Option<u64>,
-    /// Time from the departure of the last byte until the receiver's kernel has it: 50us [default:
-    /// 0]
+    /// Time from when the last byte leaves the sender until the receiver's kernel has it: 50us
+    /// [default: 0]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     way: Option<Duration>,
-    /// Longest usual time of one step of a thread, from the event that causes it [default: 100us]
+    /// Longest usual time from an event until a thread of the link has done the step that follows
+    /// [default: 100us]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     wake: Option<Duration>,
-    /// Longest total time by which steps exceed --wake until a message is taken [default: 1ms]
+    /// Longest total time by which the steps for a message exceed --wake [default: 1ms]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     stall: Option<Duration>,
-    /// The channels are not encrypted: fewer bytes on the wire
+    /// The channels are not encrypted, and so put fewer bytes on the wire
     #[arg(long)]
     in_clear: bool,
 }
@@ -113,7 +114,8 @@ pub struct Channel {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Description {
-    /// The rate of the wire. It may be missing with a running port, which has its own rate.
+    /// The rate of the wire in bits per second. It may be missing with a running port, because the
+    /// port has its own rate.
     #[serde(default, deserialize_with = "some_rate")]
     rate: Option<u64>,
     #[serde(default, deserialize_with = "some_size")]
@@ -163,7 +165,7 @@ fn some_time<'d, D: serde::Deserializer<'d>>(from: D) -> Result<Option<Duration>
     time(from).map(Some)
 }
 
-/// Parses `NAME=PRIORITY,SIZE,PERIOD[,JITTER[,DEADLINE]]`.
+/// Parses a channel in the form `NAME=PRIORITY,SIZE,PERIOD[,JITTER[,DEADLINE]]`.
 fn parse_channel(text: &str) -> Result<Channel, String> {
     let form = || String::from("write NAME=PRIORITY,SIZE,PERIOD, like stop=9,1K,10ms");
     let (name, rest) = text.split_once('=').ok_or_else(form)?;
@@ -285,7 +287,7 @@ impl Description {
         }
     }
 
-    /// Returns an error text if two hosts send to the same host (incast).
+    /// Returns an error text if two hosts send to the same host (incast), otherwise `None`.
     fn incast(&self) -> Option<String> {
         let mut senders = BTreeMap::new();
         self.channels.iter().find_map(|c| {
@@ -329,7 +331,7 @@ impl Description {
 struct Rates {
     name: String,
     given: u64,
-    /// The measured rate of the port. `None` if it equals the given rate.
+    /// The rate that the port has measured. `None` if it equals the given rate.
     measured: Option<u64>,
 }
 

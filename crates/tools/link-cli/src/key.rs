@@ -6,7 +6,7 @@ use onbeat_terminal::{term, ExitStatus};
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-/// Make a key file. Both machines need the same one.
+/// Make a key file, to be copied to both machines.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

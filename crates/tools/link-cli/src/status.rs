@@ -62,8 +62,8 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     }
 }
 
-/// Returns the time since `then_ns`, in ns. A status page can contain any time, so a later time
-/// counts as 0.
+/// Returns the time from `then_ns` to `now_ns`, in ns. `then_ns` comes from a status page, which
+/// another program writes. If it is later than `now_ns`, the result is 0.
 fn age(now_ns: u64, then_ns: u64) -> u64 {
     now_ns.saturating_sub(then_ns)
 }
@@ -151,8 +151,8 @@ fn steps(steps: &Steps, now_ns: u64) -> Value {
     })
 }
 
-/// Describes the longest stall of an end. Returns `None` if the stall is within the default
-/// assumption of the bounds.
+/// Describes the longest stall of a link's end. Returns `None` if the stall is so short that the
+/// default assumptions of `onbeat link bound` still hold.
 fn longest_stall(steps: &Steps, now_ns: u64) -> Option<String> {
     let stall = steps.worst.first()?;
     let beyond = stall.took_ns.saturating_sub(Cpu::default().wake_ns);
@@ -207,7 +207,7 @@ fn notes(found: &Found, now_ns: u64) -> Vec<String> {
         .collect()
 }
 
-/// Describes a port that has measured a lower rate than it was given. Returns `None` for other
+/// Describes a port that has measured a lower rate than the given one. Returns `None` for other
 /// ports.
 fn port(port: &PortStatus) -> Option<String> {
     let megabits = |bits: u64| format!("{:.0} Mbit/s", bits as f64 / 1e6);

@@ -78,8 +78,8 @@ fn a_key_file_is_private_and_never_overwritten() {
     assert_ne!(fs::read(dir.path().join("two.key")).expect("a file"), first);
 }
 
-/// Compares the bound with a value computed by hand. 1500 bytes in clear are one chunk of 1500 + 24
-/// bytes. It takes 2 + 1 segments, each with 110 bytes more.
+/// Compares the bound with a value computed by hand. 1500 bytes without encryption are one chunk of
+/// 1500 + 24 bytes. The chunk takes 2 + 1 segments, each with 110 more bytes.
 #[test]
 fn a_bound_equals_the_value_computed_by_hand() {
     let dir = TempDir::new().expect("a directory");
@@ -322,8 +322,8 @@ fn listening(dir: &Path, words: &[&str]) -> Ended {
     child
 }
 
-/// Returns an address that stays free until it is used. The port lies below 32768, where the kernel
-/// begins to choose ports, and differs between runs of these tests.
+/// Returns an address that nobody else uses until the test opens it. The port is below 32768,
+/// because the kernel chooses ports from there on, and it differs between runs of these tests.
 fn free_address() -> std::net::SocketAddr {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);

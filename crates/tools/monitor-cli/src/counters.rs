@@ -17,11 +17,12 @@ pub struct Counters {
     pub otlp: Exports,
 }
 
-/// The numbers of metric messages to an OpenTelemetry collector.
+/// The numbers of messages with metrics for an OpenTelemetry collector, by their result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Exports {
     pub sent: u64,
     pub failed: u64,
-    /// The number of messages that were never sent, because a newer message replaced them first.
+    /// The number of messages that were never sent, because a newer message replaced them before
+    /// they were sent.
     pub replaced: u64,
 }

@@ -81,8 +81,8 @@ fn lines(out: &mut String, family: &Family, series: &Series) {
     };
 }
 
-/// Formats the labels of a series. Escapes names from traced processes, so that they cannot end a
-/// label or a line.
+/// Formats the labels of a series for the exposition. Escapes the values, which contain names from
+/// traced processes, so that they cannot end a label or a line.
 fn labels_text(labels: &[(&'static str, String)]) -> String {
     let texts = labels.iter().map(|(name, value)| {
         let value = value.replace('\\', "\\\\").replace('"', "\\\"");

@@ -1,8 +1,8 @@
 //! Serves the metrics over HTTP. One thread serves all clients, and nobody waits for a client.
 //!
 //! A client may send nonsense, send nothing, or never read: it has [`PATIENCE`], at most
-//! [`REQUEST_MAX`] bytes, and one of [`CLIENTS_MAX`] places. If all places are taken, the client that has
-//! been connected for longest loses its place.
+//! [`REQUEST_MAX`] bytes, and one of [`CLIENTS_MAX`] places. If all places are taken, the client
+//! that has been connected for longest loses its place.
 
 use crate::exposition::Style;
 use std::collections::VecDeque;
@@ -16,10 +16,11 @@ const CLIENTS_MAX: usize = 32;
 
 const REQUEST_MAX: usize = 8192;
 
-/// The time after which the monitor disconnects an HTTP client.
+/// The longest time for which an HTTP client may stay connected.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The pause after an error of the listening socket, for example because too many files are open.
+/// The pause after an error of the listening socket, for example because the process has too many
+/// open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
 pub struct Texts {
@@ -43,12 +44,12 @@ struct Client {
     stream: TcpStream,
     since: Instant,
     request: Vec<u8>,
-    /// The bytes of the answer, and the number of bytes that have been sent.
+    /// The bytes of the answer to the client, and the number of its bytes that have been sent.
     answer: Option<(Vec<u8>, usize)>,
 }
 
-/// Starts to serve the metrics at an address. Returns the address with the port that the system
-/// chose.
+/// Starts a thread that serves the metrics over HTTP at the address `at`. Returns the address with
+/// the actual port, because the system chooses one for port 0.
 ///
 /// # Errors
 ///
@@ -71,7 +72,7 @@ pub fn serve(at: SocketAddr, latest: Latest) -> io::Result<SocketAddr> {
     Ok(at)
 }
 
-/// Waits until a client connects, sends or can receive, and serves all clients as far as possible
+/// Waits until a client connects, sends or can receive. Then serves all clients as far as possible
 /// without blocking.
 fn turn(listener: &TcpListener, clients: &mut VecDeque<Client>, latest: &Latest) {
     let wanted = |client: &Client| match client.answer {

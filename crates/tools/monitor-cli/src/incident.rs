@@ -6,23 +6,24 @@ use onbeat_live::LateSeen;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 
-/// The time without a violation after which a subject (a chain, callback, topic or CPU) has
-/// recovered, in ns. Because of this time, a figure close to its limit does not begin a new
-/// incident again and again.
+/// The time without a violation after which a subject (a chain, callback, topic or CPU) counts as
+/// recovered, in ns. Without this time, a figure close to its limit would begin a new incident
+/// again and again.
 const QUIET_NS: u64 = 10_000_000_000;
 
-/// The greatest number of violations, and of late executions, that are stored in an incident. All
-/// of them are counted.
+/// The largest number of violations that an incident stores, and the largest number of late
+/// executions. More of them are only counted.
 const KEPT: usize = 1000;
 
-/// The greatest number of open incidents. If a further subject violates a requirement, it joins the
-/// latest incident.
+/// The largest number of incidents that are open at the same time. If one more subject violates a
+/// requirement, it joins the latest incident.
 const OPEN_MAX: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Violation {
     pub requirement: String,
-    /// The readable name of the chain, callback, topic or CPU (untrusted).
+    /// The readable name of the chain, callback, topic or CPU. It comes from traced processes, so
+    /// it is not trusted.
     pub subject: String,
     pub id: String,
     pub limit: String,
@@ -48,17 +49,19 @@ impl Late {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Incident {
     pub number: u64,
-    /// The time at which the first violation was found, CLOCK_MONOTONIC.
+    /// The time at which the first violation was found, in ns of CLOCK_MONOTONIC.
     pub begin_ns: u64,
-    /// The time of the incident's last violation. `None` while the incident goes on.
+    /// The time of the incident's last violation, in ns of CLOCK_MONOTONIC. `None` while the
+    /// incident goes on.
     pub end_ns: Option<u64>,
-    /// The severity of the incident: its largest latency divided by the deadline of that latency.
-    /// It is 1 for violations of other kinds.
+    /// The severity of the incident: the largest ratio of a late execution's latency to its
+    /// deadline. It is 1 for violations of other kinds.
     pub severity: f64,
     pub violations: Vec<Violation>,
     pub late_executions: u64,
     pub worst: Option<Late>,
-    /// The executions that missed their deadlines, oldest first. At most 1000 are stored.
+    /// The executions that missed their deadlines during the incident, oldest first. At most 1000
+    /// are stored.
     pub executions: Vec<Late>,
     #[serde(skip)]
     last_violated_ns: u64,
@@ -68,8 +71,8 @@ pub struct Incident {
 pub enum Change {
     /// An incident has begun. The value is its number.
     Began(u64),
-    /// A further subject has joined an incident. The values are the incident's number, and the
-    /// index of the subject's violation in the incident.
+    /// Another subject has joined an incident. The values are the incident's number, and the index
+    /// of the subject's violation in the incident.
     Joined(u64, usize),
     Ended(u64),
 }
@@ -80,14 +83,13 @@ struct Active {
     last_violated_ns: u64,
 }
 
-/// The incidents that go on, and the ended incidents that [`Incidents::take_ended`] has not
-/// returned yet.
+/// The open incidents, and the ended incidents that [`Incidents::take_ended`] has not returned yet.
 #[derive(Debug)]
 pub struct Incidents {
-    /// The time after the begin of an incident within which other subjects can join it.
+    /// The time in ns after the begin of an incident within which other subjects can join it.
     join_ns: u64,
-    /// The longest time that a late execution waits for an incident of its chain. An incident that
-    /// begins within this time includes the execution.
+    /// The longest time in ns that a late execution waits for an incident of its chain. An incident
+    /// that begins within this time includes the execution.
     window_ns: u64,
     next: u64,
     open: BTreeMap<u64, Incident>,
@@ -105,9 +107,11 @@ fn subject(finding: &Finding) -> &str {
     }
 }
 
-/// Returns the deadline of each chain by chain id: the latency above which a single execution
-/// counts as late. If a requirement has several limits, the largest one counts: `{p50: 70ms, max:
-/// 80ms}` allows an execution of 75 ms.
+/// Returns the deadline of each chain in ns, by chain id: the latency above which a single
+/// execution counts as late.
+///
+/// If a requirement has several limits, the largest one counts: `{p50: 70ms, max: 80ms}` allows an
+/// execution of 75 ms. If several requirements apply to a chain, the strictest one counts.
 pub fn deadlines(findings: &[Finding]) -> BTreeMap<String, u64> {
     let mut rules: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for finding in findings {
@@ -151,8 +155,9 @@ impl Incidents {
         std::mem::take(&mut self.ended)
     }
 
-    /// Updates the incidents with the findings at `now_ns`, and with the executions that missed
-    /// their deadlines since the last call. Returns the changes of incidents.
+    /// Updates the incidents with the findings at `now_ns` (CLOCK_MONOTONIC), and with the
+    /// executions `late`, which missed their deadlines since the last call. Returns the changes of
+    /// incidents.
     pub fn step(&mut self, now_ns: u64, findings: &[Finding], late: Vec<LateSeen>) -> Vec<Change> {
         let mut changes = Vec::new();
         let deadlines = deadlines(findings);
@@ -237,8 +242,8 @@ impl Incidents {
         self.active.insert(subject(finding).into(), active);
     }
 
-    /// Adds late executions to the incidents of their chains. An execution whose chain has no
-    /// incident yet waits for one for at most `window_ns`.
+    /// Adds the waiting late executions to the incidents of their chains. An execution whose chain
+    /// has no incident continues to wait for at most `window_ns` after its end.
     fn hand_over(&mut self, now_ns: u64) {
         let oldest_ns = now_ns.saturating_sub(self.window_ns);
         let mut waiting = std::mem::take(&mut self.waiting);

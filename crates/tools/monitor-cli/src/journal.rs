@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 
 const WAITING_MAX: usize = 1024;
 
-/// The importance of a line of the journal, with the numbers of syslog(3).
+/// The importance of a line in the journal, with the numbers of syslog(3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
     Error = 3,
@@ -21,16 +21,17 @@ pub enum Level {
 pub struct Journal {
     lines: Option<SyncSender<String>>,
     thread: Option<JoinHandle<()>>,
-    /// If true, each line begins with its level in the form of sd-daemon(3).
+    /// If true, each line begins with its level in the form of sd-daemon(3), for example `<4>`.
     prefixes: bool,
-    /// If true, a line waits until the queue has room. If false, a line is left out and counted
-    /// while the queue is full.
+    /// If true, the monitor waits with a line until the queue has room. If false, it leaves the
+    /// line out and counts it if the queue is full.
     waits: bool,
     left_out: u64,
 }
 
 impl Journal {
-    /// Starts the thread that writes the journal. If `waits` is true, no line is left out.
+    /// Starts the thread that writes the journal. If `waits` is true, no line is left out; the
+    /// monitor then waits when the thread is slow.
     pub fn begin(waits: bool) -> Journal {
         let (lines, written) = sync_channel::<String>(WAITING_MAX);
         let write = move || {
@@ -52,7 +53,7 @@ impl Journal {
         }
     }
 
-    /// Writes a line to the journal. The names in `text` may come from traced processes.
+    /// Writes a line to the journal. `text` may contain names from traced processes.
     pub fn say(&mut self, level: Level, text: &str) {
         if self.left_out > 0 {
             let text = format!("{} lines of this journal were left out", self.left_out);

@@ -41,8 +41,8 @@ use std::sync::Arc;
 use store::Store;
 use watch::{Watch, WatchOptions};
 
-/// The longest time from an event until a running recording has written it to its files. It allows
-/// for a slow disk.
+/// The longest time in ns from an event until a running recording has written the event to its
+/// files. It allows for a slow disk.
 const DELAY_NS: u64 = 2_500_000_000;
 
 #[derive(clap::Parser)]
@@ -51,7 +51,7 @@ enum Words {
     Monitor(Box<Args>),
 }
 
-/// The command-line words with which the monitor starts itself as the publisher of diagnostics.
+/// The command line with which the monitor starts its own program as the publisher of diagnostics.
 #[derive(clap::Parser)]
 #[command(name = "onbeat")]
 enum PublisherWords {
@@ -61,8 +61,8 @@ enum PublisherWords {
     },
 }
 
-/// Gives up all rights except those for recording and for entering a container. These rights stay
-/// inactive until the monitor has read the files that the user named.
+/// Gives up all rights except those for recording and for entering a container. The remaining
+/// rights stay inactive until the monitor has read the files that the user named.
 fn confine() -> io::Result<()> {
     let recorder = onbeat_record::AT_START.iter().copied();
     // To enter the file systems of a container (`--diagnostics`).

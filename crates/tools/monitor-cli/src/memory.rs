@@ -1,9 +1,10 @@
 //! Returns freed memory to the system.
 
-/// Returns freed memory to the system. Without this call, the allocator would keep the memory.
+/// Returns freed memory to the system, which the allocator would otherwise keep.
 ///
-/// A judgement and a save of an incident need much memory for a short time. Memory that stays in use
-/// then lies between freed pieces, so the heap would grow for hours. A call takes about 1 ms.
+/// Judging requirements and saving incidents needs much memory for a short time. Memory that stays
+/// in use then lies between freed pieces, so the heap would grow for hours. A call takes about 1
+/// ms.
 pub fn return_freed() {
     #[cfg(target_env = "gnu")]
     // SAFETY: the function has no preconditions, and other threads may allocate meanwhile.

@@ -1,5 +1,5 @@
-//! Collects the metrics: families of series, which HTTP, the textfile and OTLP show with the same names
-//! and values.
+//! Collects the metrics: families of series, which HTTP, the textfile and OTLP show with the same
+//! names and values.
 
 use crate::counters::Counters;
 use onbeat_check::{Finding, Verdict};
@@ -8,7 +8,7 @@ use onbeat_live::view::{Times, View};
 use onbeat_live::window::Span;
 use std::collections::BTreeSet;
 
-/// The largest number of series of one metric. Further series are left out and counted.
+/// The largest number of series of one metric. More series are left out and counted.
 const SERIES_MAX: usize = 1000;
 
 /// The greatest length of a label, in characters.
@@ -37,7 +37,7 @@ pub struct Family {
 }
 
 impl Family {
-    /// Returns the unit that the name ends with: `seconds` or `ratio`.
+    /// Returns the unit at the end of the metric's name: `seconds` or `ratio`.
     pub fn unit(&self) -> Option<&'static str> {
         let is_unit = |unit: &&str| self.name.ends_with(&format!("_{unit}"));
         ["seconds", "ratio"].into_iter().find(is_unit)
@@ -45,8 +45,8 @@ impl Family {
 }
 
 pub struct Series {
-    /// The names and values of the series' labels. The values come from traced processes. They are
-    /// shortened and have no control characters.
+    /// The names and values of the series' labels. The values come from traced processes, so they
+    /// were shortened and control characters were removed.
     pub labels: Vec<(&'static str, String)>,
     pub value: Value,
 }
@@ -58,12 +58,12 @@ pub enum Value {
     Summary(Summary),
 }
 
-/// The figures of times: their quantiles within the window, and their number and sum since the
-/// start.
+/// Figures of measured times: the quantiles of the times within the window, and the number and the
+/// sum of all times since the start.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
-    /// The quantiles (0 to 1) of the times in the window, each with its value in seconds. The value
-    /// is NaN if the window has no times.
+    /// Pairs of a quantile (0 to 1) and its value in s over the times in the window. The value is
+    /// NaN if the window has no times.
     pub quantiles: [(f64, f64); 3],
     pub count: u64,
     pub sum_s: f64,
@@ -107,9 +107,9 @@ impl Collector {
         self.seen.clear();
     }
 
-    /// Adds a series to the metric, unless the metric has too many series or already has one with
-    /// these labels. Two names that a hostile process chose can become the same label when they are
-    /// shortened.
+    /// Adds a series to the latest metric. If the metric has too many series or already has one
+    /// with these labels, counts the series as left out. Two names that a hostile process chose can
+    /// become equal labels when they are shortened.
     fn add(&mut self, labels: Labels<'_>, value: Value) {
         let cleaned = |text: &str| visible(&shorten(text, LABEL_MAX)).to_string();
         let values: Vec<String> = labels.iter().map(|(_, value)| cleaned(value)).collect();

@@ -45,7 +45,7 @@ pub struct Args {
     /// Trace directory to judge, instead of a running system
     #[arg(value_name = "TRACE", conflicts_with_all = ["command", "pid", "domain", "cgroup", "container", "preload", "duration", "diagnostics"])]
     pub trace: Option<PathBuf>,
-    /// Judge the last 10s or the last 60s
+    /// Length of the window in which requirements are judged: the last 10s or the last 60s
     #[arg(long, value_name = "T", value_parser = parse_window, default_value = "60s")]
     pub window: Span,
     #[command(flatten)]
@@ -61,14 +61,14 @@ pub struct Args {
     /// Send metrics to this OpenTelemetry collector every 10 s: http://HOST:PORT (OTLP over HTTP)
     #[arg(long, value_name = "URL", value_parser = str::parse::<Endpoint>)]
     pub otlp: Option<Endpoint>,
-    /// Publish the state of each requirement as ROS 2 diagnostics about once a second, on /diagnostics in
-    /// the domain of a watched process
+    /// Publish the state of each requirement as ROS 2 diagnostics about once a second, on
+    /// /diagnostics in the domain of a watched process
     #[arg(long)]
     pub diagnostics: bool,
     /// Start this program when an incident begins, was saved, or ends
     #[arg(long, value_name = "PROGRAM")]
     pub exec: Option<PathBuf>,
-    /// End after this time: 500ms, 60s, 10min, 2h
+    /// End after this time, for example 500ms, 60s, 10min or 2h
     #[arg(long, value_name = "T", value_parser = parse_duration)]
     pub duration: Option<Duration>,
     /// Record calls with a library that onbeat loads into COMMAND. This way needs no special rights
@@ -79,7 +79,7 @@ pub struct Args {
     pub command: Vec<String>,
 }
 
-/// The options of saved incidents.
+/// The options for saving incidents.
 #[derive(clap::Args)]
 pub struct Saves {
     /// Save incidents in this directory, which only the monitor may use
@@ -91,11 +91,11 @@ pub struct Saves {
     /// Save the events of this time after the begin of an incident
     #[arg(long, value_name = "T", value_parser = parse_duration, default_value = "5s")]
     pub after: Duration,
-    /// Remove the oldest and least severe incidents while all saved incidents together are above
-    /// this size
+    /// Remove the oldest and least severe incidents while all saved incidents together exceed this
+    /// size
     #[arg(long, value_name = "BYTES", value_parser = parse_size, default_value = "1G")]
     pub max_size: u64,
-    /// Size of the recording that is kept for saving incidents
+    /// Size of the running recording from which incidents are saved
     #[arg(long, value_name = "BYTES", value_parser = parse_size, default_value = "128M")]
     pub recording: u64,
     /// Save at most this number of incidents in an hour
@@ -103,7 +103,7 @@ pub struct Saves {
     pub saves_per_hour: u32,
 }
 
-/// The options that choose processes.
+/// The options that choose the processes to watch.
 #[derive(clap::Args)]
 pub struct Targets {
     /// Watch only this process and its children; repeatable
@@ -163,14 +163,14 @@ impl Args {
         }
     }
 
-    /// Reports whether violations decide the exit code. They do for a trace, a limited duration or
-    /// a command, but not for a service that runs until the user stops it.
+    /// Returns whether violations decide the exit code. This is so for a trace, a limited duration
+    /// or a command, but not for a service that runs until the user stops it.
     pub fn is_test(&self) -> bool {
         self.trace.is_some() || self.duration.is_some() || !self.command.is_empty()
     }
 
-    /// Checks the options for contradictions that clap cannot find. Returns the first one as an
-    /// error.
+    /// Checks the options for contradictions that clap cannot find. Returns the first contradiction
+    /// as an error.
     pub fn check(&self) -> Result<(), CliError> {
         const HOUR: Duration = Duration::from_secs(3600);
         let usage = |text: &str| Err(CliError::Usage(text.into()));

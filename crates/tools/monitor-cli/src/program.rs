@@ -18,7 +18,7 @@ pub struct Told<'a> {
     pub what: &'a str,
     pub number: u64,
     pub severity: f64,
-    /// The place of the first violated requirement in the requirements file.
+    /// The position of the first violated requirement within the requirements file.
     pub requirement: &'a str,
     pub subject: &'a str,
     pub limit: &'a str,
@@ -29,7 +29,8 @@ pub struct Told<'a> {
 pub struct Programs {
     path: Option<PathBuf>,
     running: Vec<(Child, Instant)>,
-    /// If true, the monitor waits for the end of each program before it reads the next event.
+    /// If true, the monitor waits for the end of each started program before it reads the next
+    /// event.
     waits: bool,
 }
 
@@ -43,7 +44,7 @@ impl Programs {
     }
 
     /// Starts the user's program for an event of an incident. Returns `None` if the user named no
-    /// program, and `false` if too many programs are running.
+    /// program, `false` if too many programs are running, and `true` if the program was started.
     ///
     /// # Errors
     /// Returns the system's error if it cannot start the program.
@@ -92,7 +93,8 @@ impl Programs {
         command.spawn()
     }
 
-    /// Removes the programs that have ended, and kills those that run for longer than [`PATIENCE`].
+    /// Forgets the programs that have ended, and kills those that have run for longer than
+    /// [`PATIENCE`].
     pub fn reap(&mut self) {
         self.running.retain_mut(|(child, since)| {
             match child.try_wait() {
@@ -114,7 +116,7 @@ fn kill_group(child: &Child) {
     }
 }
 
-/// Replaces NUL characters, which an environment variable cannot contain.
+/// Replaces NUL characters, because an environment variable cannot contain them.
 fn without_nul(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }

@@ -1,4 +1,5 @@
-//! Saves an incident: the trace around it, its model, why its worst execution took long, and a page.
+//! Saves an incident: the trace around it, its model, why its worst execution took long, and a
+//! page.
 
 use crate::incident::{Incident, Late};
 use crate::store::{Store, FIGURES};
@@ -27,7 +28,7 @@ pub struct Order {
     /// The time at which the incident began, in ns since 1970. `None` if the offset of
     /// CLOCK_REALTIME is unknown.
     pub begin_realtime_ns: Option<u64>,
-    /// The span of time whose events are saved, in ns of CLOCK_MONOTONIC.
+    /// The time span whose events are saved, in ns of CLOCK_MONOTONIC.
     pub span: RangeInclusive<u64>,
     pub recording: PathBuf,
 }
@@ -36,7 +37,7 @@ pub struct Order {
 pub struct Saved {
     pub incident: Incident,
     pub name: OsString,
-    /// The first cause of the incident, as a sentence with names from the recorded system.
+    /// The first cause of the incident, as a sentence. Names in it come from the recorded system.
     pub sentence: Option<String>,
     /// The number of older incidents that were removed to make room for this one.
     pub removed: u64,
@@ -52,8 +53,8 @@ struct Figures<'a> {
     sentence: Option<&'a str>,
 }
 
-/// The facts about a saved incident that its file `incident.json` contains. When the incident has
-/// ended, the file is written again with these facts and the final figures.
+/// Facts about a saved incident that do not change any more. When the incident has ended, its file
+/// `incident.json` is written again from these facts and the final figures.
 #[derive(Debug, Clone)]
 pub struct Known {
     begin_realtime_ns: u64,
@@ -62,7 +63,7 @@ pub struct Known {
 }
 
 impl Known {
-    /// Returns the content of the file `incident.json`, with the present figures of the incident.
+    /// Returns the content of the file `incident.json`, with the figures that `incident` has now.
     pub fn figures(&self, incident: &Incident) -> Vec<u8> {
         let figures = Figures {
             incident,
@@ -76,7 +77,7 @@ impl Known {
     }
 }
 
-/// Saves an incident, and removes others if the directory is full.
+/// Saves an incident, and removes other incidents if the directory is full.
 ///
 /// # Errors
 ///
@@ -118,8 +119,8 @@ pub fn save(store: &Store, order: &Order) -> Result<(Saved, Known), String> {
     Ok((saved, known))
 }
 
-/// Writes the model, the explanation of the worst execution and the HTML page of an incident.
-/// Returns the first cause as a sentence.
+/// Writes the model, the explanation of the worst execution and the HTML page of an incident to the
+/// directory `part`. Returns the first cause as a sentence.
 fn explain(part: &Path, incident: &Incident) -> Result<Option<String>, String> {
     let mut reader = Reader::open(part.join("trace")).map_err(|e| e.to_string())?;
     let mut options = SynthOptions::new(run_of(&reader, None));
@@ -175,7 +176,7 @@ struct Subject<'a> {
 }
 
 impl Subject<'_> {
-    /// Finds the chain of the incident's worst execution in the model. If there is none, finds the
+    /// Finds in the model the chain of the incident's worst execution. If there is none, finds the
     /// chain or callback of the first violation.
     fn find<'a>(model: &'a Model, incident: &Incident) -> Option<Subject<'a>> {
         let worst = incident.worst.iter().map(|late| &late.chain);
@@ -221,8 +222,8 @@ impl Subject<'_> {
     }
 }
 
-/// Returns the explanation of the execution `known`, the worst one that the monitor saw. If `known`
-/// is `None` or was not explained, returns the longest explained execution.
+/// Returns the explanation of the worst execution that the monitor saw (`known`). If `known` is
+/// `None` or was not explained, returns the explanation of the longest execution.
 fn worst<'e>(explanation: &'e Explanation, known: Option<&Late>) -> Option<&'e Execution> {
     let executions = &explanation.executions;
     let is_it = |e: &&Execution| {
@@ -234,8 +235,8 @@ fn worst<'e>(explanation: &'e Explanation, known: Option<&Late>) -> Option<&'e E
     executions.iter().find(is_it).or_else(longest)
 }
 
-/// Returns a sentence on the cause that the late executions have in common. If they have none, the
-/// sentence names the cause that took most of the time of `worst`.
+/// Returns a sentence about the cause that the late executions have in common. If they have no
+/// common cause, returns a sentence about the cause that took most of the time of `worst`.
 fn sentence(explanation: &Explanation, worst: Option<&Execution>) -> Option<String> {
     if let Some(comparison) = &explanation.comparison {
         return Some(comparison.sentence());

@@ -1,5 +1,5 @@
-//! Saves incidents on a thread of its own, so that neither a slow disk nor a long explanation delays
-//! the recorder. The rate of saves is limited.
+//! Saves incidents on a thread of its own, so that neither a slow disk nor a long explanation
+//! delays the recorder. The rate of saves is limited.
 
 use crate::incident::Incident;
 use crate::memory;
@@ -14,13 +14,12 @@ use std::thread::JoinHandle;
 
 const HOUR_NS: f64 = 3600e9;
 
-/// The greatest number of incidents that wait to be saved. `WAITING_MAX` limits the waiting jobs of
-/// all kinds.
+/// The largest number of incidents that wait to be saved. `WAITING_MAX` limits the waiting jobs of
+/// all kinds together.
 const SAVES_MAX: usize = 8;
 const WAITING_MAX: usize = 256;
 
-/// The greatest number of saved incidents whose figures can be written again when the incident
-/// ends.
+/// The largest number of saved incidents whose figures can be written again when they end.
 const KNOWN_MAX: usize = 256;
 
 enum Job {
@@ -38,7 +37,7 @@ pub enum Done {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// The limit of saved incidents per hour is reached.
+    /// The limit for the number of saved incidents per hour is reached.
     Rate,
     Busy,
 }
@@ -75,9 +74,8 @@ impl Rate {
 }
 
 impl Saver {
-    /// Starts the thread that saves incidents. Without a store, the thread only writes the text
-    /// files that callers order. If `waits` is true, a call that orders a job returns after the job
-    /// is done.
+    /// Starts the thread that saves incidents. Without a `store`, the thread only writes text
+    /// files. If `waits` is true, a call that orders a job returns only after the job is done.
     pub fn begin(store: Option<Store>, saves_per_hour: u32, waits: bool) -> Saver {
         let (jobs, taken) = sync_channel::<Job>(1);
         let (report, reports) = channel();
@@ -107,7 +105,8 @@ impl Saver {
         }
     }
 
-    /// Orders that the saving thread saves an incident.
+    /// Orders an incident to be saved by the saving thread. `now_ns` is the time of the latest
+    /// event.
     ///
     /// # Errors
     /// Returns why the incident will not be saved.
@@ -123,7 +122,7 @@ impl Saver {
         Ok(())
     }
 
-    /// Orders that the figures of an ended incident are written again, if the incident was saved.
+    /// Orders the final figures of an ended incident to be written, if the incident was saved.
     pub fn ended(&mut self, incident: Incident) {
         self.order(Job::End(Box::new(incident)));
     }

@@ -27,15 +27,16 @@ const JUDGE_NS: u64 = SECOND_NS / 2;
 
 const TEXT_NS: u64 = 10 * SECOND_NS;
 
-/// The greatest age of the times and rates in the served metrics while no incident changes, in ns.
-/// Adding up their windows is most of the monitor's work. Verdicts and counters are always current.
+/// The largest age of the times and rates in the served metrics while no incident changes, in ns.
+/// Computing them over their windows is most of the monitor's work, so it happens seldom. Verdicts
+/// and counters are always current.
 const VIEW_NS: u64 = 5 * SECOND_NS;
 
-/// The time since the start after which the monitor reports requirements about names that the
-/// system does not have, in ns.
+/// The time since the start after which the monitor reports requirements whose names the system
+/// does not have, in ns.
 const ABSENT_NS: u64 = 30 * SECOND_NS;
 
-/// The time from one return of freed memory to the system to the next.
+/// The time between two returns of freed memory to the system, in ns.
 const RETURN_NS: u64 = 60 * SECOND_NS;
 
 const HOUR_NS: u64 = 3600 * SECOND_NS;
@@ -54,8 +55,8 @@ pub struct Outputs {
 }
 
 pub struct Saving {
-    /// The recording from which the traces of incidents are copied. `None` means that no incident
-    /// is saved.
+    /// The recording from which the traces of incidents are copied. If it is `None`, no incident is
+    /// saved.
     pub recording: Option<PathBuf>,
     pub before_ns: u64,
     pub after_ns: u64,
@@ -66,16 +67,17 @@ pub struct Saving {
 struct Due {
     /// The time at which the incident will be saved, in ns of CLOCK_MONOTONIC.
     at_ns: u64,
-    /// The time of the incident, in ns of CLOCK_MONOTONIC. The events before and after it are
-    /// saved.
+    /// The time of the incident, in ns of CLOCK_MONOTONIC. The events before and after this time
+    /// are saved.
     around_ns: u64,
-    /// The begin of the incident in ns since 1970, read from CLOCK_REALTIME at that time.
+    /// The begin of the incident in ns since 1970. It was read from CLOCK_REALTIME when the
+    /// incident began.
     begin_realtime_ns: Option<u64>,
 }
 
 /// The content of the served metrics.
 struct Served {
-    /// The time at which `view` was made, in ns of CLOCK_MONOTONIC.
+    /// The time of the event up to which the figures of `view` count, in ns of CLOCK_MONOTONIC.
     made_ns: u64,
     view: View,
     counters: Counters,
@@ -94,8 +96,8 @@ pub struct Session {
     returned_ns: Option<u64>,
     reported: BTreeSet<(String, String)>,
     measured: BTreeSet<(String, String)>,
-    /// The numbers of all nodes and of all callbacks that were forgotten up to the latest line about
-    /// forgotten things, and the time of that line in ns.
+    /// The numbers of forgotten nodes and of forgotten callbacks that the journal has reported, and
+    /// the time of the latest such line, in ns of CLOCK_MONOTONIC.
     forgotten: ([u64; 2], u64),
     /// If true, each line of the journal begins with the time since the first event.
     has_times: bool,
@@ -145,8 +147,8 @@ impl Session {
         }
     }
 
-    /// Replaces the requirements by those that were read again. If they could not be read, the
-    /// earlier requirements stay in force.
+    /// Replaces the requirements by `read`, which was read from their file again. If reading
+    /// failed, the previous requirements stay in force.
     pub fn reload(&mut self, read: Result<Requirements, String>) {
         match read {
             Ok(requirements) => {
@@ -191,7 +193,7 @@ impl Session {
         }
     }
 
-    /// Judges the requirements on all events so far, for the last time. The caller must not add
+    /// Judges the requirements for the last time, on all events so far. The caller must not add
     /// events afterwards.
     pub fn end(&mut self) {
         self.watch.end();
@@ -435,8 +437,9 @@ impl Session {
         }
     }
 
-    /// Reports each process that is no longer watched because it has created too many names and
-    /// callbacks. Also reports the numbers of forgotten nodes and callbacks, at most once an hour.
+    /// Writes a line for each process that is no longer watched because it has created too many
+    /// names and callbacks. Also writes the numbers of forgotten nodes and callbacks, at most once
+    /// an hour.
     fn report_forgotten(&mut self) {
         for pid in self.watch.left_out_processes() {
             let text = format!(
@@ -456,8 +459,8 @@ impl Session {
         }
     }
 
-    /// Reports requirements whose subject has never appeared, and subjects that appeared and then
-    /// became silent.
+    /// Writes a line for each requirement whose subject has never appeared, and for each subject
+    /// that appeared and then became silent.
     fn report_unknown(&mut self) {
         let since = self.watch.now_ns().saturating_sub(self.watch.start_ns());
         let mut lines = Vec::new();

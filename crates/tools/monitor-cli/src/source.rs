@@ -15,15 +15,15 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The recorded time that one part of a trace covers, in ns. The monitor reads a trace part by
+/// The recorded time in ns that each part of a trace covers. The monitor reads a trace part by
 /// part.
 const PART_NS: u64 = 100_000_000;
 
-/// The time between two watchdog messages to the service manager.
+/// The time between two watchdog messages to the service manager (systemd).
 const NOTIFY: Duration = Duration::from_millis(500);
 
 pub struct Reload {
-    /// The flag that SIGHUP sets. It means that the monitor must read the requirements again.
+    /// The flag that the handler of SIGHUP sets. The monitor then reads the requirements again.
     pub asked: Arc<AtomicBool>,
     pub path: PathBuf,
 }

@@ -1,5 +1,5 @@
-//! The directory of saved incidents. It is held open, so that a link in its place leads nowhere, and
-//! its size is limited.
+//! The directory of saved incidents. It is held open, so that a link in its place leads nowhere,
+//! and its size is limited.
 
 use onbeat_files::Directory;
 use onbeat_terminal::CliError;
@@ -15,12 +15,12 @@ pub const FIGURES: &str = "incident.json";
 
 pub const RECORDING: &str = ".recording";
 
-/// The prefix of the names of saved incidents. A directory that is not complete yet has the prefix
-/// [`PART`] instead.
+/// The prefix of the names of the directories of saved incidents. A directory that is not complete
+/// yet has the prefix [`PART`] instead.
 const SAVED: &str = "incident-";
 const PART: &str = ".part-";
 
-/// The largest file of an incident's figures that is read, in bytes.
+/// The size in bytes up to which a file with the figures of an incident is read.
 const FIGURES_MAX: u64 = 4 << 20;
 
 pub struct Store {
@@ -75,8 +75,8 @@ impl Store {
         Ok(store)
     }
 
-    /// Returns a path to `name` in the open directory. The path stays valid if the directory is
-    /// moved.
+    /// Returns a path to `name` in the open directory of incidents. The path stays valid if the
+    /// directory is moved.
     pub fn way(&self, name: impl AsRef<OsStr>) -> PathBuf {
         let fd = self.directory.as_fd().as_raw_fd();
         PathBuf::from(format!("/proc/self/fd/{fd}")).join(name.as_ref())
@@ -86,7 +86,7 @@ impl Store {
         self.directory.path()
     }
 
-    /// Reports whether the directory's path still leads to the open directory.
+    /// Returns whether the directory's path still leads to the open directory.
     fn is_in_place(&self) -> bool {
         let here = fs::metadata(self.way(""));
         let there = fs::symlink_metadata(self.path());
@@ -96,8 +96,9 @@ impl Store {
         }
     }
 
-    /// Saves an incident completely or not at all. `write` fills a directory, which then gets a
-    /// name that begins with `stamp`. Returns the name and the result of `write`.
+    /// Saves an incident completely or not at all. `write` fills a new directory, whose final name
+    /// then begins with the prefix of incidents and `stamp`. Returns this name and the result of
+    /// `write`.
     ///
     /// # Errors
     /// Returns the reason why the incident was not saved, in one line.
@@ -154,9 +155,9 @@ impl Store {
         directory.replace(file, |out| io::Write::write_all(out, bytes))
     }
 
-    /// Removes incidents until the rest fits into the directory, old and less severe ones first.
-    /// The incident `newest` is kept, but loses its trace if it is too large by itself. Returns the
-    /// number of incidents that were removed.
+    /// Removes incidents, old and less severe ones first, until the remaining incidents fit into
+    /// the limit of the directory. The incident `newest` is not removed, but loses its trace if it
+    /// is too large by itself. Returns the number of removed incidents.
     pub fn make_room(&self, newest: &OsStr) -> io::Result<u64> {
         let mut entries = self.entries()?;
         let mut removed = 0;
@@ -207,8 +208,8 @@ fn begins(name: &OsStr, with: &str) -> bool {
     name.as_encoded_bytes().starts_with(with.as_bytes())
 }
 
-/// Returns the index of the entry to remove first, which is old and not severe. It has the smallest
-/// sum of its rank by age and its rank by severity.
+/// Returns the index of the entry to remove first. It has the smallest sum of two ranks: by age,
+/// with the oldest first, and by severity, with the least severe first. `newest` is never chosen.
 fn first_to_go(entries: &[Entry], newest: &OsStr) -> Option<usize> {
     let place = |at: usize| {
         let severity = entries[at].severity;
@@ -228,7 +229,8 @@ fn severity(path: &Path) -> f64 {
     read().filter(|s| s.is_finite()).unwrap_or(0.0)
 }
 
-/// Returns the bytes that a directory takes on the disk. Does not follow links.
+/// Returns the number of bytes that the files of a directory take on the disk. Does not follow
+/// links.
 fn size(path: &Path) -> io::Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(path)? {

@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// The time between two readings of the system's structure if something new has appeared, in ns of
-/// recorded time. Otherwise the time is [`OLD_NS`].
+/// The time between two readings of the system's structure while something new appears, in ns of
+/// recorded time. If nothing new appears, the time is [`OLD_NS`].
 const NEW_NS: u64 = SECOND_NS;
 const OLD_NS: u64 = 60 * SECOND_NS;
 
-/// The ratio of the pause after reading the structure of a running system to the time that the
+/// The pause after reading the structure of a running system, as a multiple of the time that the
 /// reading took. The pause is at most [`REFRESH_MAX`].
 const SHARE: u32 = 200;
 const REFRESH_MAX: Duration = Duration::from_secs(60);
@@ -27,14 +27,14 @@ pub struct Watch {
     live: Live,
     requirements: Requirements,
     span: Span,
-    /// The model at the latest reading of the system's structure. The figures of the window replace
-    /// the model's own figures.
+    /// The model from the latest reading of the system's structure. Requirements are judged on the
+    /// figures of the window, not on this model's own figures.
     model: Option<Model>,
     /// The chains in `model` to which the requirements apply.
     selected: Selection,
     wanted: BTreeSet<String>,
     refreshed_ns: Option<u64>,
-    /// The instant before which the structure of a running system is not read again.
+    /// The instant until which the structure of a running system is not read again.
     not_before: Option<Instant>,
     is_paced: bool,
     pub findings: Vec<Finding>,
@@ -46,10 +46,11 @@ pub struct WatchOptions {
     pub synth: SynthOptions,
     pub requirements: Requirements,
     pub span: Span,
-    /// The time after the begin of an incident within which another violating subject joins it, in
-    /// ns.
+    /// The time in ns after the begin of an incident within which another subject that violates a
+    /// requirement joins it.
     pub join_ns: u64,
-    /// If true, the share of time that reading the structure takes is limited.
+    /// Whether the watch limits the share of time that it spends on reading the structure of a
+    /// running system.
     pub is_paced: bool,
 }
 
@@ -80,13 +81,14 @@ impl Watch {
         }
     }
 
-    /// Returns the number of all forgotten nodes, and of the callbacks that were forgotten without their nodes.
+    /// Returns the number of forgotten nodes, and the number of callbacks that were forgotten while
+    /// their nodes stayed.
     pub fn forgotten(&self) -> [u64; 2] {
         [self.live.forgotten_nodes(), self.live.forgotten_callbacks()]
     }
 
-    /// Returns the ids of the processes that have created too many names and callbacks since the
-    /// last call. The watch leaves out their later events.
+    /// Returns the ids of the processes that have created too many names and callbacks, if this
+    /// happened since the last call. The watch ignores later events of these processes.
     pub fn left_out_processes(&mut self) -> Vec<u32> {
         self.live.drain_left_out_processes()
     }
@@ -95,7 +97,8 @@ impl Watch {
         self.live.push(events);
     }
 
-    /// Ends all callbacks that still run in the model. The caller must not add events afterwards.
+    /// Ends the executions that are still running in the model. The caller must not add events
+    /// afterwards.
     pub fn end(&mut self) {
         self.live.end();
         self.refreshed_ns = None;
@@ -188,8 +191,8 @@ impl Watch {
     }
 }
 
-/// Removes the modes from the requirements. The requirements of every mode then apply, because a
-/// running system has no modes.
+/// Removes the modes from the requirements, because a running system has no modes. The requirements
+/// of every mode then apply.
 fn without_mode(requirements: Requirements) -> Requirements {
     Requirements {
         mode: None,

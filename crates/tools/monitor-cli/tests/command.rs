@@ -40,7 +40,8 @@ callbacks:
   - {node: /fusion, response: {max: 12ms}}
 ";
 
-/// The cause of a late execution of 15 ms that a test puts into a trace.
+/// The reason why an execution in a test's trace takes 15 ms longer than usual. `None` stands for
+/// an execution of the usual length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Plant {
     None,
@@ -48,7 +49,7 @@ enum Plant {
     Slow,
 }
 
-/// Returns the events of one execution that begins at `t` us, as text.
+/// Returns the events of one execution that begins at `t` us, in the text format of events.
 fn round(t: u64, plant: Plant) -> String {
     let run = match plant {
         Plant::None => 2_000,
@@ -92,8 +93,9 @@ fn round(t: u64, plant: Plant) -> String {
     lines
 }
 
-/// Writes a trace of `seconds`. Executions begin every 100 ms, and late ones at the times in
-/// `plants`, in us. Returns the ends of the late executions in ns.
+/// Writes a trace of `seconds`. A normal execution begins every 100 ms. `plants` contains more
+/// executions: the begin of each in us, and the reason why it is late. Returns the ends of the late
+/// executions in ns.
 fn planted(path: &Path, seconds: u64, plants: &BTreeMap<u64, Plant>) -> Vec<u64> {
     let regular = (1..10 * seconds).map(|i| (100_000 * i, Plant::None));
     let mut rounds: BTreeMap<u64, Plant> = regular.collect();
@@ -129,8 +131,8 @@ fn planted(path: &Path, seconds: u64, plants: &BTreeMap<u64, Plant>) -> Vec<u64>
     late.map(|(t, _)| (t + 17_580) * 1000).collect()
 }
 
-/// Adds a reading of the clock every second to a trace from [`planted`]. From `step_ns` on, the clock is ahead by
-/// `ahead_ns`.
+/// Copies a trace from [`planted`] and adds a reading of CLOCK_REALTIME for every second of it.
+/// From `step_ns` on, these readings are ahead by `ahead_ns`, as if somebody had set the clock.
 fn with_clock(from: &Path, to: &Path, step_ns: u64, ahead_ns: i64) {
     let mut reader = Reader::open(from).unwrap();
     let manifest = reader.manifest().clone();
@@ -509,8 +511,8 @@ fn wrong_options_give_one_line_of_error_and_an_exit_code() {
     }
 }
 
-/// Receives one message over HTTP and answers with success. Returns the request's head and its
-/// body.
+/// Receives one HTTP request and answers with success. Returns the head and the body of the
+/// request.
 fn collect(listener: &std::net::TcpListener) -> (String, Value) {
     use std::io::{Read, Write};
     let (mut stream, _) = listener.accept().unwrap();

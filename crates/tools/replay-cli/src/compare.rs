@@ -42,10 +42,11 @@ pub struct Offline {
     expected: PathBuf,
     /// Recording with the observed messages
     observed: PathBuf,
-    /// Compare these topics of the first recording only; * stands for any characters
+    /// Compare only these topics of the recording with the expected messages; * stands for any
+    /// characters
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     topics: Vec<String>,
-    /// Shift the recordings so that both begin at the same time: at their first message of the
+    /// Shift the recordings so that both begin at the same time: each at its first message of the
     /// compared topics
     #[arg(long)]
     align: bool,
@@ -56,20 +57,20 @@ pub struct Offline {
     json: bool,
 }
 
-/// A comparison whose options were checked before the replay.
+/// A comparison during a replay, before the replay has begun. Its options have been checked.
 pub struct Prepared {
     watched: Vec<Watched>,
     rules: Rules,
 }
 
-/// A replay whose outputs are being observed.
+/// A comparison during a replay that is running, whose outputs are being observed.
 pub struct Running {
     observer: Observer,
     rules: Rules,
 }
 
-/// Checks the options of a comparison, and finds out which topics to observe. Returns `None` if the
-/// user wants no comparison.
+/// Checks the options that compare during a replay, and finds out which topics to observe. Returns
+/// `None` if the user wants no comparison.
 pub fn prepare(args: &Args) -> Result<Option<Prepared>, CliError> {
     let live = &args.compare;
     if live.topics.is_empty() {

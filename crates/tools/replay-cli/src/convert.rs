@@ -42,18 +42,18 @@ pub struct Args {
     /// also packed with gzip, xz, zstd or bzip2. Several recordings become one
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// The file to write, or the directory of a bag; - is the standard output
+    /// File to write, or directory of the bag to write; - is the standard output
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// Format of the output, if the ending of its name does not give it
     #[arg(long, value_name = "FORMAT", value_parser = parse_target)]
     to: Option<Target>,
-    /// Shift recordings of different times so that all begin at the same time
+    /// Shift recordings that were made at different times so that all begin at the same time
     #[arg(long)]
     align: bool,
     #[command(flatten)]
     selection: Selection,
-    /// If data would be lost, write nothing and exit with code 5
+    /// Write nothing and exit with code 5 if the output's format cannot store some of the data
     #[arg(long)]
     strict: bool,
     /// Replace an existing file
@@ -112,7 +112,8 @@ impl Args {
     }
 }
 
-/// Fails if the output is one of the input recordings, or if it exists and may not be replaced.
+/// Returns an error if the output is one of the input recordings, or if it exists and may not be
+/// replaced.
 fn check_output(args: &Args, target: Target) -> Result<(), CliError> {
     let shown = args.output.display();
     if args.is_pipe() {
@@ -161,7 +162,8 @@ fn exists(args: &Args, target: Target) -> CliError {
 struct Summary<'p> {
     output: &'p Path,
     format: &'static str,
-    /// False if no output was written, for example because of `--strict`.
+    /// Whether an output was written. It is false, for example, if `--strict` found that data would
+    /// be lost.
     written: bool,
     items: u64,
     first_ns: Option<i64>,
@@ -178,8 +180,8 @@ struct StreamSummary<'p> {
     items: u64,
 }
 
-/// Returns a function that shows the number of items in the progress line. The function shows
-/// nothing in the first two seconds, then at most two numbers per second. It returns false after an
+/// Returns a function that shows the number of items so far in the progress line. It shows nothing
+/// in the first two seconds, then at most two numbers per second. It returns false after an
 /// interrupt.
 fn progress(what: &'static str, of: Option<u64>) -> impl FnMut(u64) -> bool {
     let mut line = LiveLine::new();

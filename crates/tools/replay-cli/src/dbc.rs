@@ -31,7 +31,7 @@ fn bytes(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The values of `--ids`: ranges of identifiers, and messages of a database.
+/// The values of `--ids`: ranges of CAN identifiers, and messages from the DBC files of `--dbc`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Ids {
     pub ranges: Vec<RangeInclusive<u32>>,
@@ -39,8 +39,8 @@ pub struct Ids {
 }
 
 impl Ids {
-    /// Parses the values of `--ids`. If a value is a name in the database, it is not taken for a
-    /// hexadecimal number.
+    /// Parses the values of `--ids`. A value that is the name of a message in the database means
+    /// this message, even if it could be a hexadecimal number.
     pub fn parse(words: &[String], database: &Database) -> Result<Ids, String> {
         let mut ids = Ids::default();
         for word in words {

@@ -11,11 +11,11 @@ use onbeat_terminal::{files, CliError};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The options of `onbeat replay` that compare.
+/// The options of `onbeat replay` that compare outputs with a recording.
 #[derive(clap::Args)]
 pub struct Live {
-    /// Compare what the application publishes on these topics with the recording, instead of
-    /// playing them; * stands for any characters
+    /// Instead of playing these topics, compare the messages that the application publishes on them
+    /// with the recording; * stands for any characters
     #[arg(
         id = "compare",
         long,
@@ -24,11 +24,11 @@ pub struct Live {
         help_heading = "Comparing"
     )]
     pub topics: Vec<String>,
-    /// Compare with this recording instead of the played one, for example with one that --observed
-    /// wrote
+    /// Compare with this recording, not with the played one. It can be one that --observed wrote
     #[arg(long, value_name = "FILE", help_heading = "Comparing")]
     pub expect: Option<PathBuf>,
-    /// Store the observed messages in this MCAP file, with times of the recording
+    /// Store the observed messages in this MCAP file. Their times are on the time axis of the
+    /// recording
     #[arg(long, value_name = "FILE", help_heading = "Comparing")]
     pub observed: Option<PathBuf>,
     #[command(flatten)]
@@ -39,8 +39,8 @@ pub struct Live {
 #[derive(clap::Args)]
 pub struct Judge {
     /// Allow floating-point fields to deviate by a share of the recorded value (1%), or by a number
-    /// in the field's unit (0.05). FIELD=LIMIT and TOPIC:FIELD=LIMIT apply only to these fields,
-    /// which may also be integers or times (header.stamp=2ms)
+    /// in the field's unit (0.05). FIELD=LIMIT and TOPIC:FIELD=LIMIT apply only to the named field,
+    /// which may also be an integer or a time (header.stamp=2ms)
     #[arg(
         long,
         value_name = "LIMIT,...",
@@ -57,13 +57,13 @@ pub struct Judge {
         help_heading = "Comparing"
     )]
     ignore: Vec<Field>,
-    /// Allow messages to come earlier or later by a limit: TIME or max=TIME for all messages,
-    /// p50=TIME for the median, p99=TIME for all but 1 %. Without this option, the shift is
-    /// reported and not judged
+    /// Allow messages to come earlier or later than recorded by a limit: TIME or max=TIME for all
+    /// messages, p50=TIME for the median, p99=TIME for all but 1 %. Without this option, the shift
+    /// is reported but not judged
     #[arg(long, value_name = "TIME,...", value_delimiter = ',', value_parser = parse_shift, help_heading = "Comparing")]
     pub max_shift: Vec<ShiftLimit>,
-    /// Judge the difference between the median shifts of TOPIC and of ORIGIN, the compared topic
-    /// from which the application makes TOPIC
+    /// Judge how much more TOPIC is shifted than ORIGIN, by the difference between their median
+    /// shifts. ORIGIN is the compared topic from which the application makes TOPIC
     #[arg(
         long,
         value_name = "TOPIC=ORIGIN,...",
@@ -130,7 +130,7 @@ impl Judge {
     }
 }
 
-/// Formats a recorded time since the begin of the recording, in seconds.
+/// Formats `ns`, a recorded time since the begin of the recording, in seconds.
 pub fn seconds(ns: i64) -> String {
     format!("{:.3} s", ns as f64 / 1e9)
 }

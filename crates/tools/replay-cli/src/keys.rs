@@ -9,14 +9,14 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-/// The signals that the process has received. Each bit is one signal.
+/// The signals that the process has received. Bit n stands for signal n.
 static CAME: AtomicU64 = AtomicU64::new(0);
 static TERMINAL: OnceLock<Terminal> = OnceLock::new();
 static IS_CHANGED: AtomicBool = AtomicBool::new(false);
 
 const ENDING: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
-/// The terminal's settings before the replay, and its settings for reading single keys.
+/// The terminal's settings before the replay, and the settings for reading single keys.
 struct Terminal {
     before: libc::termios,
     keys: libc::termios,
@@ -32,7 +32,7 @@ extern "C" fn note(signal: libc::c_int) {
     INTERRUPTED.store(true, Relaxed);
 }
 
-/// Restores the terminal, then performs the default action of the signal.
+/// Restores the terminal's settings, then performs the default action of the signal.
 extern "C" fn end(signal: libc::c_int) {
     restore();
     handle(signal, libc::SIG_DFL);
@@ -76,8 +76,8 @@ fn restore() {
     }
 }
 
-/// Catches SIGINT, SIGTERM and SIGHUP from now on. If a signal comes a second time, it ends the
-/// process.
+/// Catches SIGINT, SIGTERM and SIGHUP from now on. Each of these signals only sets a flag the first
+/// time, and ends the process the second time.
 pub fn catch_signals() {
     for signal in ENDING {
         handle(signal, note as *const () as usize);
@@ -88,14 +88,15 @@ pub fn was_interrupted() -> bool {
     INTERRUPTED.load(Relaxed)
 }
 
-/// A terminal that delivers each key when it is pressed. Dropping this value restores the terminal.
+/// A terminal that delivers each key when it is pressed. Dropping this value restores the
+/// terminal's settings.
 pub struct Keys {
     bytes: Vec<u8>,
 }
 
 impl Keys {
-    /// Returns the terminal of the standard input, or `None` if this process is not in the
-    /// foreground of a terminal.
+    /// Switches the terminal of the standard input to reading single keys and returns it. Returns
+    /// `None` if this process is not in the foreground of a terminal.
     pub fn of_terminal() -> Option<Keys> {
         // A background process that changes the terminal would be stopped.
         if !io::stdin().is_terminal() || !is_foreground() {
@@ -120,8 +121,8 @@ impl Keys {
         set(&terminal.keys).then(|| Keys { bytes: Vec::new() })
     }
 
-    /// Waits for a key, for `at_most` at most. Returns the order that the key stands for. Returns
-    /// `None` if no key with a meaning was pressed.
+    /// Waits for a key, but at most for `at_most`. Returns the order that the key stands for.
+    /// Returns `None` if no key with a meaning was pressed.
     pub fn wait(keys: Option<&mut Keys>, at_most: Duration) -> Option<Order> {
         let Some(keys) = keys else {
             std::thread::sleep(at_most);
@@ -167,7 +168,8 @@ impl Drop for Keys {
     }
 }
 
-/// Returns the order that the first key in `bytes` stands for, and the number of bytes of this key.
+/// Returns the order that the first key in `bytes` stands for, and the number of bytes that this
+/// key takes.
 fn parse(bytes: &[u8]) -> (Option<Order>, usize) {
     let by = |by_s| Some(Order::by(by_s));
     match bytes {

@@ -68,8 +68,8 @@ enum Words {
     Import(import::Args),
 }
 
-/// Drops all capabilities of the process. The command `replay` keeps those for real-time
-/// scheduling, locked memory and raw packets.
+/// Drops all capabilities of the process that `command` does not need. Only the command `replay`
+/// keeps some: those for real-time scheduling, locked memory and raw packets.
 fn confine(command: &str) -> io::Result<()> {
     let kept: &[Capability] = match command {
         "replay" => &[
@@ -210,7 +210,8 @@ impl Done {
     }
 }
 
-/// Opens the sinks of the targets. Loads ROS 2 only if a stream goes to a ROS 2 topic.
+/// Opens the outputs for the targets of the streams. Loads ROS 2 only if a stream goes to a ROS 2
+/// topic.
 fn outputs(args: &Args, streams: &[Stream], targets: &[Target]) -> Result<Outputs, CliError> {
     let clock = args.clock_ns().map(|_| StreamId(streams.len() as u32));
     if clock.is_some() && streams.iter().any(|s| s.name == "/clock") {
@@ -262,8 +263,9 @@ fn outputs(args: &Args, streams: &[Stream], targets: &[Target]) -> Result<Output
     Ok(outputs)
 }
 
-/// Returns a function that opens the recordings as one source. A replay calls it once for each
-/// repetition. If `align` is true, all recordings begin at the same time.
+/// Returns a function that opens the recordings as one source. A replay calls this function once
+/// for each repetition. If `align` is true, the recordings are shifted so that all begin at the
+/// same time.
 fn opener(paths: Vec<PathBuf>, align: bool) -> onbeat_replay::chain::Open {
     Box::new(move || {
         let mut opened = Vec::with_capacity(paths.len());
@@ -277,7 +279,7 @@ fn opener(paths: Vec<PathBuf>, align: bool) -> onbeat_replay::chain::Open {
     })
 }
 
-/// Opens a recording. Shows the progress if a packed recording takes long to unpack.
+/// Opens a recording. If the recording is packed and unpacking takes long, shows the progress.
 fn opened_with_progress(path: &Path) -> Result<Box<dyn Source>, SourceError> {
     let mut line = LiveLine::new();
     let (started, mut shown) = (Instant::now(), Instant::now());

@@ -19,10 +19,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 const PRIORITY: u8 = 80;
-/// The default limit of the playback buffer, in bytes. The help text calls it 64M.
+/// The default limit of the playback buffer, in bytes. The help text states it as 64M.
 const MEMORY: u64 = 64 << 20;
-/// The default of `--stall`: the time by which the loader's pauses may be longer than measured. The
-/// help text calls it 1s.
+/// The default of `--stall`: the time by which a pause of the loader may be longer than measured
+/// without making items late. The help text states it as 1s.
 const STALL: Duration = Duration::from_secs(1);
 
 /// Play recorded traffic again: no item is lost, and each item leaves at its recorded time.
@@ -69,15 +69,15 @@ differs from the recording.")]
 pub struct Args {
     /// Recordings: rosbag2 and ROS 1 bags, MCAP, logs (candump, ASC, BLF, MDF, TRC), pcap, pcapng;
     /// also packed with gzip, xz, zstd or bzip2. Several recordings share one time axis.
-    /// link:ADDRESS:PORT receives a recording from another host
+    /// link:ADDRESS:PORT receives a recording that another host sends
     #[arg(value_name = "RECORDING", required = true)]
     pub sources: Vec<PathBuf>,
-    /// Shift recordings of different times so that all begin at the same time
+    /// Shift recordings that were made at different times so that all begin at the same time
     #[arg(long)]
     pub align: bool,
     /// Destination: ros, udp:HOST:PORT, can:INTERFACE or eth:INTERFACE. udp:HOST keeps the recorded
-    /// ports of a capture. If there are several destinations, each stream goes to the one that
-    /// suits it best. link:HOST:PORT sends the recording to another host, which plays it
+    /// ports of a capture. If there are several destinations, each stream goes to the destination
+    /// that suits it best. link:HOST:PORT sends the recording to another host, which plays it
     #[arg(long, value_name = "WHERE")]
     pub to: Vec<Where>,
     /// Send UDP datagrams that were recorded to PORT to this address
@@ -94,12 +94,12 @@ pub struct Args {
     what: What,
     #[command(flatten)]
     how: How,
-    /// Play nothing. List the recording, and print the size of the buffer that it needs at this
+    /// Do not play. List the recording, and print the size of the buffer that it needs at this
     /// --rate
     #[arg(long)]
     pub plan: bool,
-    /// Wait for at most TIME until each topic has a subscriber, or until the host that plays is
-    /// connected
+    /// Wait for at most TIME until each topic has a subscriber, or until the host that plays the
+    /// recording is connected
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
     pub wait: Duration,
     #[command(flatten)]
@@ -107,8 +107,8 @@ pub struct Args {
     /// Fail with exit code 5 if an item left later than TIME after it was due
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub max_late: Option<Duration>,
-    /// Write the figures to FILE.json, an HTML page with a picture to FILE.html, or the picture to
-    /// FILE.svg
+    /// Write the figures of the replay to FILE.json, an HTML page with a picture to FILE.html, or
+    /// only the picture to FILE.svg
     #[arg(long, value_name = "FILE")]
     report: Vec<PathBuf>,
     #[command(flatten)]
@@ -147,6 +147,7 @@ struct How {
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = parse_factor)]
     rate: f64,
     /// Ignore recorded times: the next item leaves as soon as the consumer has consumed enough
+    /// earlier items
     #[arg(long, conflicts_with = "rate", requires = "answer")]
     as_fast_as_consumed: bool,
     /// Send the next message on IN only when the application has answered the previous one by a
@@ -165,15 +166,15 @@ struct How {
     #[arg(long, value_name = "HZ", num_args = 0..=1, default_missing_value = "100", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     clock: Option<u32>,
     /// Send the recorded requests of services and actions to their servers, instead of publishing
-    /// their service events. Sends the requests that servers recorded, or those that clients
-    /// recorded. Without a value, onbeat decides for each service
+    /// their service events. The value says which requests: those that servers recorded, or those
+    /// that clients recorded. Without a value, onbeat decides for each service
     #[arg(long, value_name = "server|client", num_args = 0..=1, require_equals = true, default_missing_value = "auto", value_parser = parse_requests)]
     requests: Option<Requests>,
-    /// File with the QoS of publishers, in the form of rosbag2's overrides. Settings that are not
-    /// in the file stay as recorded
+    /// File with the QoS of publishers, in the format of rosbag2's QoS overrides. Settings that are
+    /// not in the file stay as recorded
     #[arg(long, value_name = "FILE")]
     qos: Option<PathBuf>,
-    /// Busy-wait for TIME before each item: items are less late, at the cost of CPU time
+    /// Busy-wait for the last TIME before each item: items are less late, at the cost of CPU time
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_duration)]
     spin: Duration,
 }
@@ -184,20 +185,20 @@ struct BufferArgs {
     /// needs
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = parse_size)]
     memory: u64,
-    /// Memory of the playback buffer, instead of a measured size. A quarter of it is for the
-    /// largest item
+    /// Memory of the playback buffer, instead of a size that onbeat measures. A quarter of the
+    /// memory is for the largest item
     #[arg(long, value_name = "SIZE", value_parser = parse_size, conflicts_with = "memory")]
     buffer: Option<u64>,
-    /// Size the buffer so that the loader may pause for this much longer than measured
+    /// Make the buffer so large that the loader may pause for this much longer than measured
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "1s")]
     stall: Duration,
     /// Play at once, without measuring the recording first. The buffer then uses all its memory,
-    /// and onbeat does not warn before items are late
+    /// and onbeat does not warn in advance of items that will be late
     #[arg(long, conflicts_with = "plan")]
     unmeasured: bool,
 }
 
-/// Which of the recorded requests to send.
+/// Which of the recorded requests to services a replay sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Requests {
     /// Each request once: the requests of the server if it recorded any, otherwise those of the
@@ -319,7 +320,8 @@ impl Args {
         })
     }
 
-    /// Returns the selection of the recorded messages with which the device's outputs are compared.
+    /// Returns the selection of the recorded messages with which the application's outputs are
+    /// compared.
     pub fn choice_compared(&self) -> Result<Choice, CliError> {
         Ok(Choice {
             only: self.compare.topics.clone(),
@@ -391,14 +393,14 @@ impl Args {
         })
     }
 
-    /// Returns true if the first reading of the recording decides, for each service, whose requests
-    /// are sent: those of the server or those of the clients.
+    /// Returns true if onbeat must read the recording first to decide for each service whose
+    /// requests it sends: those of the server or those of the clients.
     pub fn takes_each_request_once(&self) -> bool {
         self.how.requests == Some(Requests::Each)
     }
 
-    /// Returns the selection that onbeat measures before the replay. It has two repetitions at
-    /// most, because all transitions between repetitions are equal.
+    /// Returns the selection that onbeat measures before the replay. The selection has at most two
+    /// repetitions of the recording, because all transitions between repetitions are equal.
     pub fn choice_measured(&self) -> Result<Choice, CliError> {
         let choice = self.choice()?;
         Ok(Choice {
@@ -419,8 +421,9 @@ impl Args {
         self.how.buffer.buffer.is_some()
     }
 
-    /// Returns the requirements for the buffer. Returns `None` if the recording is not measured, or
-    /// if the replay ignores recorded times.
+    /// Returns the requirements for the size of the buffer. Returns `None` if onbeat does not
+    /// measure the recording, if the recording comes over a link, or if the replay ignores recorded
+    /// times.
     pub fn wish(&self) -> Option<Wish> {
         let how = &self.how;
         let comes = source_of(&self.sources).is_some();

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 const MOST_STEPS: u32 = 1_000_000;
 
-/// An order to a running replay, as a line of JSON states it: `{"do": "seek", "to_s": 12.5}`.
+/// An order to a running replay. As a line of JSON, it looks like `{"do": "seek", "to_s": 12.5}`.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Order {
     Pause {},
     Continue {},
-    /// Pauses the replay, or continues it if it is paused.
+    /// Pauses the replay, or continues a paused replay.
     Toggle {},
     /// Plays the next `items` items, then pauses.
     Step {
@@ -50,11 +50,12 @@ impl Order {
     }
 }
 
-/// Carries out orders to a running replay. It only sets atomic values, which the player reads.
+/// Carries out orders to a running replay. To do so, it only sets atomic values, which the player
+/// reads.
 #[derive(Clone)]
 pub struct Orders {
     pub control: Arc<Control>,
-    /// The reason why the rate cannot be changed. `None` if it can.
+    /// The reason why the rate cannot be changed. `None` if it can be changed.
     pub no_rate: Option<&'static str>,
     /// The reason why the user cannot seek. `None` if seeking is possible.
     pub no_seek: Option<&'static str>,
@@ -134,12 +135,12 @@ fn next_rate(rate: f64, is_faster: bool) -> f64 {
 pub struct Shown {
     began: bool,
     paused: bool,
-    /// True while the player has not yet reached the place to which the user has sought.
+    /// True while the player has not yet reached the position that the user last sought.
     seeks: bool,
-    /// The rate in recorded seconds per second. `None` if the consumer sets the pace.
+    /// The rate of playback: recorded seconds per second. `None` if the consumer sets the pace.
     rate: Option<f64>,
     position_s: f64,
-    /// The recorded time between the current item and the latest item in the buffer, in seconds.
+    /// The recorded time from the current item to the latest item in the buffer, in seconds.
     ahead_s: f64,
     /// The share of the playback buffer that is full, from 0 to 1.
     fill: f64,

@@ -12,7 +12,8 @@ fn address_of(place: &str) -> Option<&str> {
     place.strip_prefix(WORD)
 }
 
-/// Returns the address of the host that sends the recording, or `None` if the recording is a file.
+/// Returns the address of the host that sends the recording. Returns `None` if no path in `paths`
+/// has the form `link:ADDRESS`.
 pub fn source_of(paths: &[impl AsRef<Path>]) -> Option<&str> {
     let texts = paths.iter().filter_map(|p| p.as_ref().to_str());
     texts.into_iter().find_map(address_of)

@@ -39,7 +39,7 @@ fn resolve(text: &str) -> Result<Vec<SocketAddr>, CliError> {
     }
 }
 
-/// Connects to the playing host at the first of its addresses that answers.
+/// Connects to the host that will play the recording, at the first of its addresses that answers.
 fn meet(addresses: &[SocketAddr], key: &Key, wait: Duration) -> Result<Halves, CliError> {
     let until = Instant::now() + wait;
     loop {
@@ -57,7 +57,7 @@ fn meet(addresses: &[SocketAddr], key: &Key, wait: Duration) -> Result<Halves, C
     }
 }
 
-/// Listens at the first address that belongs to this host and is free.
+/// Listens at the first of the addresses that belongs to this host and is free.
 fn listen(addresses: &[SocketAddr], key: &Key) -> Result<Tcp, CliError> {
     let mut tried = addresses.iter().map(|at| Tcp::listen(*at, key.clone()));
     let first = tried.next().ok_or_else(|| failed("no address"))?;
@@ -74,7 +74,7 @@ fn key(args: &Args) -> Result<Key, CliError> {
 }
 
 /// Opens the recording that another host sends. Waits until the sender has connected and sent its
-/// list of streams. An item may have at most `most` bytes.
+/// list of streams. `most` is the largest size of an item, in bytes.
 pub fn receiver(
     args: &Args,
     at: &str,

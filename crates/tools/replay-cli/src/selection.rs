@@ -23,7 +23,8 @@ pub struct Selection {
     /// DBC file with the names of CAN messages
     #[arg(long, value_name = "FILE")]
     dbc: Vec<PathBuf>,
-    /// Use only the frames and packets that the recorder received, or only those that its host sent
+    /// Use only the CAN frames and packets that the recorder's host received, or only those that it
+    /// sent
     #[arg(long, value_name = "received|sent|all", default_value = "all", hide_default_value = true, value_parser = parse_direction)]
     direction: Direction,
     /// Give stream A the name B
@@ -41,7 +42,8 @@ pub struct Selection {
     /// End when TIME has passed since --start
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     duration: Option<Duration>,
-    /// Shorten gaps without an item to TIME, for example steps of the recorder's clock
+    /// Shorten to TIME the gaps in which no item was recorded, for example gaps from steps of the
+    /// recorder's clock
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     max_gap: Option<Duration>,
 }

@@ -93,7 +93,8 @@ fn megabytes(bytes: u64) -> String {
     format!("{:.1} MB", bytes as f64 / 1e6)
 }
 
-/// Warns the user of the problems that the playback will have. Called before playback begins.
+/// Warns the user of the problems that the playback will have. The caller must call this before
+/// playback begins.
 pub fn tell(measured: &Measured) {
     let sizing = &measured.sizing;
     for bus in &measured.buses {
@@ -113,8 +114,8 @@ pub fn tell(measured: &Measured) {
     }
 }
 
-/// Returns a sentence that says what happens because the buffer is too small, and what the user can
-/// do.
+/// Returns a sentence that says what will happen because the buffer is too small, and what the user
+/// can do.
 fn shortage(sizing: &Sizing) -> String {
     let option = match sizing.by_hand {
         true => "--buffer",
@@ -141,8 +142,8 @@ fn shortage(sizing: &Sizing) -> String {
     }
 }
 
-/// Returns a sentence about the size of the buffer, and about the pauses of the loader that it can
-/// bridge.
+/// Returns a sentence about the size of the buffer, and about the length of the pauses of the
+/// loader that the buffer can bridge.
 pub fn sentence(sizing: &Sizing) -> String {
     let have = megabytes(sizing.buffer_bytes);
     let stall = duration(sizing.stall_asked_ns as f64);

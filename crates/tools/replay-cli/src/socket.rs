@@ -22,10 +22,10 @@ use std::time::Duration;
 const MOST_CLIENTS: usize = 16;
 const LONGEST_LINE: usize = 4096;
 /// The number of bytes of unread replies at which onbeat stops carrying out a client's orders. It
-/// goes on when the client has read replies.
+/// continues when the client has read replies.
 const MOST_UNREAD: usize = 64 << 10;
-/// The pause between two rounds of reading. In a round, onbeat reads at most 4 KiB from each
-/// client.
+/// The pause between two rounds of reading from the clients. In a round, onbeat reads at most 4 KiB
+/// from each client.
 const PAUSE: Duration = Duration::from_millis(5);
 const LOOK_MS: libc::c_int = 100;
 
@@ -38,8 +38,8 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Listens for orders at `path`. Only the user of this process can connect. Replaces a socket
-    /// that an earlier replay left.
+    /// Listens for orders at `path`. Only the user of this process can connect. If an earlier
+    /// replay left a socket at `path`, replaces it.
     pub fn listen(path: &Path, orders: Orders) -> Result<Socket, CliError> {
         let failed = |fault: &dyn std::fmt::Display| {
             let path = one_line(&path.display().to_string());
@@ -104,9 +104,9 @@ struct Client {
     stream: UnixStream,
     input: Vec<u8>,
     output: Vec<u8>,
-    /// True while onbeat skips the rest of a line that is too long.
+    /// True while onbeat skips the rest of a line that is longer than allowed.
     skips: bool,
-    /// The number of the round in which the client last sent something.
+    /// The number of the reading round in which the client last sent something.
     active: u64,
 }
 
@@ -148,8 +148,8 @@ impl Server {
         unsafe { libc::poll(entries.as_mut_ptr(), count, LOOK_MS) };
     }
 
-    /// Accepts one connection. If there are too many, closes the one that has been silent for the
-    /// longest time.
+    /// Accepts one connection. If there are too many connections, closes the one that has been
+    /// silent for the longest time.
     fn accept(&mut self) {
         let Ok((stream, _)) = self.listener.accept() else {
             return;
@@ -178,8 +178,8 @@ impl Client {
         self.output.len() < MOST_UNREAD
     }
 
-    /// Carries out the orders that the client sent, and sends replies, without waiting. `turn` is
-    /// the number of the round. Fails if the client has closed its connection.
+    /// Carries out the orders that the client has sent, and sends replies, without waiting. `turn`
+    /// is the number of the reading round. Fails if the client has closed its connection.
     fn serve(&mut self, orders: &Orders, turn: u64) -> io::Result<()> {
         if self.takes_orders() {
             let mut bytes = [0; LONGEST_LINE];

@@ -44,8 +44,8 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// The player needs real-time scheduling, locked memory and raw packets. A command that reads files
-/// of unknown origin does not need them, and has dropped these capabilities.
+/// Only the player needs real-time scheduling, locked memory and raw packets. A conversion reads
+/// files of unknown origin, so it must drop the capabilities for these.
 #[test]
 fn a_conversion_as_root_drops_the_capabilities_of_the_player() {
     const OF_THE_PLAYER: u64 = 1 << 13 | 1 << 14 | 1 << 23;
@@ -202,8 +202,8 @@ fn recordings_and_existing_files_are_not_overwritten() {
     );
 }
 
-/// Limits the size of files that the command can write. At the limit, a write fails if `fails` is
-/// true. Otherwise the write kills the process.
+/// Limits each file that the command writes to the size `bytes`. If `fails` is true, a write beyond
+/// the limit fails. Otherwise such a write kills the process.
 fn limited(mut command: Command, bytes: u64, fails: bool) -> Command {
     // SAFETY: the closure only calls functions that are safe between fork and exec.
     unsafe {

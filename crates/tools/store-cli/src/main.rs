@@ -48,7 +48,8 @@ enum Command {
     Get(GetArgs),
     Merge(MergeArgs),
     Tidy(TidyArgs),
-    /// Read every object in the store and compare it with its id; exit code 1 if one is damaged
+    /// Read every object in the store and compare its content with its id; exit code 1 if one is
+    /// damaged
     Check {
         /// Directory, or s3://BUCKET/PREFIX
         store: String,
@@ -62,7 +63,7 @@ enum Command {
     Tables(tables::Args),
 }
 
-/// Put models and traces into a store; putting the same again changes nothing
+/// Put models and traces into a store; putting the same file again changes nothing
 #[derive(clap::Args)]
 struct PutArgs {
     /// Directory, or s3://BUCKET/PREFIX
@@ -100,7 +101,7 @@ struct Which {
     without: Vec<String>,
 }
 
-/// Show the content of a store, a line for each run
+/// Show the content of a store, one line for each run
 #[derive(clap::Args)]
 struct ListArgs {
     /// Directory, or s3://BUCKET/PREFIX
@@ -120,7 +121,7 @@ struct ListArgs {
 struct GetArgs {
     /// Directory, or s3://BUCKET/PREFIX
     store: String,
-    /// First digits of the object's id, as `list` shows it
+    /// First digits of the object's id; `list` shows the ids
     object: String,
     /// File for the model, or new directory for the trace
     #[arg(short, long, value_name = "PATH")]
@@ -142,12 +143,12 @@ struct MergeArgs {
     output: PathBuf,
 }
 
-/// Join the index into one file, and remove old merges and the leftovers of killed writers
+/// Join the files of the index into one, and remove old merges and the leftovers of killed writers
 #[derive(clap::Args)]
 struct TidyArgs {
     /// Directory, or s3://BUCKET/PREFIX
     store: String,
-    /// Keep merges that are younger than this
+    /// Keep merges that are younger than this time
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "720h")]
     keep: Duration,
     /// Print JSON, for programs

@@ -70,7 +70,8 @@ fn partly(out: &mut dyn Write, found: &Found) -> io::Result<()> {
     }
 }
 
-/// Prints the result of a merge to standard error, because the model may go to standard output.
+/// Prints the result of a merge to standard error, because the merged model may go to standard
+/// output.
 pub fn merged(found: &Found, merged: &Merged) -> Result<(), CliError> {
     let mut err = io::stderr();
     let _ = writeln!(

@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 pub struct Args {
     /// Trace directory
     trace: PathBuf,
-    /// Directory for all tables as Parquet; with --table or --mcap, a file
+    /// Directory for all tables as Parquet files; with --table or --mcap, the file to write
     #[arg(short, long, value_name = "PATH")]
     output: PathBuf,
-    /// Write only this table, as a stream of Arrow IPC
+    /// Write only this table, as a stream in the format Arrow IPC
     #[arg(long, value_name = "TABLE", value_parser = parse_table)]
     table: Option<TimingTable>,
     /// Write latencies and stretches of chains as topics of an MCAP file

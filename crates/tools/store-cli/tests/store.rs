@@ -165,9 +165,9 @@ fn each_store_command_works_on_a_bucket() {
     );
 }
 
-/// Two writers work at the same time. Each is killed at a random time and started again. Every
-/// model that a writer reported as stored stays. No incomplete object is found, and at the end each
-/// model is there once.
+/// Two writers put models at the same time. Each writer is killed at a random time and started
+/// again. Every model that a writer reported as stored stays in the store. No incomplete object is
+/// found, and at the end each model is in the store once.
 #[test]
 fn a_killed_writer_loses_no_model_that_it_reported_as_stored() {
     let (dir, names) = models(12);

@@ -24,8 +24,8 @@ pub enum CliError {
     ModelForTrace {
         path: PathBuf,
         command: String,
-        /// The end of the message: the advice for a user who has a model file, for example "; merge
-        /// models with `onbeat merge`", or an empty text.
+        /// The end of the message: advice for a user who named a model file, for example "; merge
+        /// models with `onbeat merge`". It may be empty.
         hint: &'static str,
     },
     #[error("{0}")]
@@ -60,7 +60,8 @@ impl CliError {
         }
     }
 
-    /// Reports whether writing failed because the reader has closed the output, as `head` does.
+    /// Returns whether writing failed because the reader of the output has closed it, as `head`
+    /// does.
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, CliError::Stdout(e) if e.kind() == io::ErrorKind::BrokenPipe)
     }

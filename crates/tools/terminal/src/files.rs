@@ -9,7 +9,7 @@ use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The type of a path that the user gave.
+/// Whether a path that the user gave is a file or a directory.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -50,7 +50,7 @@ fn read_error(path: &Path, source: io::Error) -> CliError {
     }
 }
 
-/// Reads the model file at a path. Error messages name `command`, as the user types it.
+/// Reads the model file at a path. Error messages name `command`, the command as the user types it.
 pub fn load_model(path: &Path, command: &str) -> Result<Model, CliError> {
     if kind(path)? == Kind::Directory {
         return Err(CliError::TraceForModel {
@@ -82,8 +82,8 @@ pub fn read_list(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     Ok(lines.map(|l| OsStr::from_bytes(l).into()).collect())
 }
 
-/// Reads a file up to one byte more than `limit`, so that the caller sees whether the file is too
-/// long.
+/// Reads at most `limit` + 1 bytes of a file. A result that is longer than `limit` shows the caller
+/// that the file is too long.
 pub fn read_at_most(path: &Path, limit: usize) -> Result<Vec<u8>, CliError> {
     let mut bytes = Vec::new();
     File::open(path)
@@ -92,8 +92,8 @@ pub fn read_at_most(path: &Path, limit: usize) -> Result<Vec<u8>, CliError> {
     Ok(bytes)
 }
 
-/// Opens the trace at a path. Error messages name `command`. If the path is a model, the message
-/// ends with `hint`.
+/// Opens the trace at a path. Error messages name the command `command`. If the file at the path is
+/// a model, the error message ends with `hint`.
 pub fn open_trace(path: &Path, command: &str, hint: &'static str) -> Result<Reader, CliError> {
     if kind(path)? == Kind::File && begins_like_json(path)? {
         return Err(CliError::ModelForTrace {
@@ -113,10 +113,10 @@ fn begins_like_json(path: &Path) -> Result<bool, CliError> {
 }
 
 /// Writes a file whole or not at all. The data go into a new file beside `path` with a name that
-/// nobody can guess. The new file is then renamed.
+/// nobody can guess. The new file is then renamed to `path`.
 ///
-/// Readers never see half a file, and a failure leaves the old file. A symbolic link is replaced,
-/// not followed. `-` is the standard output.
+/// Readers never see half a file, and after a failure the old file is still there. If `path` is a
+/// symbolic link, the link itself is replaced. `-` is the standard output.
 pub fn write_whole(
     path: &Path,
     write: impl FnOnce(&mut (dyn Write + Send)) -> io::Result<()>,
@@ -145,9 +145,10 @@ pub fn write_whole(
     onbeat_files::replace(path, write_to).map_err(fail)
 }
 
-/// Reports whether data must be written into this path, because a device or a pipe cannot be
-/// replaced. Recognises the path of the device or pipe itself, /dev/stdout and /dev/fd/3. A
-/// symbolic link elsewhere does not count, because the link's owner decides where it leads.
+/// Returns whether data must be written into the file at this path, because it is a device or a
+/// pipe, which cannot be replaced. Recognises the path of the device or pipe itself, /dev/stdout
+/// and /dev/fd/3. A symbolic link elsewhere does not count, because the link's owner decides where
+/// it leads.
 fn is_written_into(path: &Path) -> bool {
     // Everybody can create names in /dev/shm.
     let of_system =

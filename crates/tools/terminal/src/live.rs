@@ -2,8 +2,8 @@
 
 use std::io::{self, IsTerminal, Write};
 
-/// A status line that the caller updates every second. On a terminal, the line is rewritten. In a
-/// log, every tenth update is printed.
+/// A status line that the caller updates every second. On a terminal, each update overwrites the
+/// line. In a log, every tenth update is printed.
 pub struct LiveLine {
     terminal: bool,
     updates: u32,
@@ -16,7 +16,7 @@ impl Default for LiveLine {
 }
 
 impl LiveLine {
-    /// Creates a status line without text, which prints nothing yet.
+    /// Creates a status line. It prints nothing before the first call of [`LiveLine::show`].
     pub fn new() -> LiveLine {
         LiveLine {
             terminal: io::stderr().is_terminal(),
@@ -24,7 +24,7 @@ impl LiveLine {
         }
     }
 
-    /// Shows `text` as the new status line, without control characters.
+    /// Shows `text` as the new status line. `text` must not contain control characters.
     pub fn show(&mut self, text: &str) {
         self.updates += 1;
         let mut err = io::stderr();
@@ -37,7 +37,8 @@ impl LiveLine {
         };
     }
 
-    /// Prints a permanent line above the status line.
+    /// Prints a permanent line to standard error in place of the status line, which the next update
+    /// shows again.
     pub fn print(&mut self, line: &str) {
         self.clear();
         let _ = writeln!(io::stderr(), "{line}");

@@ -6,7 +6,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// The connection to the service manager systemd. Without systemd, its functions do nothing.
+/// The connection to the service manager systemd. Without systemd, its methods do nothing.
 pub struct Notifier {
     socket: Option<(UnixDatagram, SocketAddr)>,
     is_ready: bool,
@@ -15,7 +15,7 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// Connects to the service manager that the environment names.
+    /// Connects to the service manager that the environment variable `NOTIFY_SOCKET` names.
     pub fn of_environment() -> Notifier {
         let variable = |name: &str| std::env::var_os(name);
         let for_us = variable("WATCHDOG_PID")
@@ -28,8 +28,8 @@ impl Notifier {
         }
     }
 
-    /// Reports that the session is running, and its state in one line. The caller must call it more
-    /// often than the watchdog of the systemd unit demands.
+    /// Reports to systemd that the session is running, and its status in one line. The caller must
+    /// call this function more often than the watchdog of the systemd unit demands.
     pub fn lives(&mut self, status: &str) {
         let mut text = String::new();
         if !self.is_ready {
@@ -46,7 +46,7 @@ impl Notifier {
         self.send(&text);
     }
 
-    /// Reports that the session ends.
+    /// Reports to systemd that the session ends.
     pub fn ends(&self) {
         self.send("STOPPING=1\n");
     }

@@ -8,7 +8,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// The version of all of onbeat's programs. They work together only if their versions are equal.
+/// The version of onbeat's programs. The programs work together only if their versions are equal.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The result of a command that did not fail.
@@ -20,11 +20,11 @@ pub enum ExitStatus {
     NothingFound,
     /// A promise of the plan was broken, or a requirement violated. Exit code 5.
     PromiseBroken,
-    /// The models do not allow an answer to a requirement or a comparison. Exit code 6.
+    /// The models do not have enough data to decide a requirement or a comparison. Exit code 6.
     NotKnown,
     /// The two models or recordings differ. Exit code 7.
     Changed,
-    /// The recorded or shaped command ended with this exit code.
+    /// The command that onbeat recorded or shaped ended with this exit code.
     Command(i32),
 }
 
@@ -51,8 +51,8 @@ impl ExitStatus {
     }
 }
 
-/// Runs a program and returns its exit code. First `confine` gives up rights, then `words` are
-/// parsed, then `command` runs. An error is printed on one line of standard error.
+/// Runs a program and returns its exit code. First calls `confine`, which gives up rights, then
+/// parses `words`, then calls `command`. Prints an error on one line of standard error.
 pub fn run<W: Parser>(
     words: Vec<OsString>,
     confine: impl FnOnce() -> io::Result<()>,
@@ -89,15 +89,16 @@ pub fn run<W: Parser>(
     }
 }
 
-/// Runs the program `onbeat-NAME`, which carries out `onbeat NAME`. `W` parses the words of the
-/// whole command, `onbeat NAME ...`, so help and errors show the command as it is typed.
+/// Runs the program `onbeat-NAME`, which carries out the command `onbeat NAME`. `W` parses the
+/// words of the whole command, `onbeat NAME ...`, so help and errors show the command as the user
+/// typed it.
 ///
-/// `names` are the commands that the program carries out. The first one is the program's own name.
-/// For another command, `onbeat` starts the program under the name `onbeat-NAME`. `confine` gives
-/// up the rights that the command with this name does not need.
+/// `names` are the commands that the program carries out. The first one is also in the name of the
+/// program. For another command, `onbeat` starts the program under the name `onbeat-COMMAND`.
+/// `confine` gives up the rights that the command with the given name does not need.
 ///
-/// Called directly with `--version`, the program prints the version that `onbeat` compares with its
-/// own.
+/// If the program is started directly with `--version`, it prints its version, which `onbeat`
+/// compares with its own.
 pub fn helper<W: Parser>(
     names: &[&str],
     confine: impl FnOnce(&str) -> io::Result<()>,

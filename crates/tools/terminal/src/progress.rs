@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// The time for which nothing is shown, because most reads are shorter.
+/// The time after the start in which no progress is shown, because most reads take less time.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A line on standard error that shows how much of a file has been read.
@@ -15,7 +15,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Creates a progress line that begins with the text `what`, and starts to measure the time.
+    /// Creates a progress line that begins with the text `what`. Measures the elapsed time from now
+    /// on.
     pub fn new(what: impl Into<String>) -> Self {
         Progress {
             what: what.into(),
@@ -25,8 +26,9 @@ impl Progress {
         }
     }
 
-    /// Shows that `events` of `total` events have been read. `total` is 0 if unknown; all events
-    /// together take `bytes` bytes. The call is cheap enough for every few thousand events.
+    /// Shows that `events` of `total` events have been read. `total` is 0 if the number is unknown.
+    /// `bytes` is the size of all events together. The function is fast enough to be called every
+    /// few thousand events.
     pub fn update(&mut self, events: u64, total: u64, bytes: u64) {
         let Some(elapsed) = self.due() else {
             return;

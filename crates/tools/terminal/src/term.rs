@@ -5,10 +5,10 @@ use onbeat_document::text;
 use std::io::{self, IsTerminal, Write};
 use unicode_width::UnicodeWidthStr;
 
-/// The width in columns if neither the terminal nor `COLUMNS` gives one.
+/// The width of the screen in columns if neither the terminal nor `COLUMNS` gives one.
 const DEFAULT_WIDTH: usize = 100;
 
-/// The width of the standard output, and whether it shows colours.
+/// The width of the standard output in columns, and whether it shows colours.
 #[allow(missing_docs)] // the names say what they are
 pub struct Screen {
     pub width: usize,
@@ -40,7 +40,7 @@ impl Screen {
         }
     }
 
-    /// Returns the text in bold, if the screen shows colours.
+    /// Returns the text in bold if the screen shows colours, otherwise unchanged.
     pub fn bold(&self, text: &str) -> String {
         self.style("1", text)
     }
@@ -81,7 +81,7 @@ pub fn one_line(text: &str) -> String {
     text::visible(text)
 }
 
-/// Shortens a name to at most `limit` columns and replaces characters that control a terminal.
+/// Shortens a name to at most `limit` columns. Replaces characters that control a terminal.
 pub fn fit(name: &str, limit: usize) -> String {
     let name = text::visible(name);
     let mut chars = limit;
@@ -102,10 +102,10 @@ pub enum Align {
     Right,
 }
 
-/// A table with flexible columns, which are shortened until the table fits the screen.
+/// A table whose columns of names are shortened until the table fits the screen.
 pub struct Table {
-    /// The columns: head, alignment, and for a column of names its weight when columns share the
-    /// width.
+    /// The head and the alignment of each column. For a column of names also its weight, by which
+    /// such columns share the width.
     heads: Vec<(String, Align, Option<usize>)>,
     rows: Vec<Vec<String>>,
 }
@@ -117,7 +117,7 @@ impl Default for Table {
 }
 
 impl Table {
-    /// Creates a table without columns. Add columns before rows.
+    /// Creates a table without columns. The caller must add the columns before the rows.
     pub fn new() -> Self {
         Table {
             heads: Vec::new(),
@@ -131,15 +131,16 @@ impl Table {
         self
     }
 
-    /// Adds a column of names, which are shortened if the table is too wide. A column of twice the
-    /// weight keeps twice the width.
+    /// Adds a column of names, which are shortened if the table is too wide. Columns of names share
+    /// the remaining width in proportion to their weights.
     pub fn names(mut self, head: &str, weight: usize) -> Self {
         self.heads
             .push((head.into(), Align::Left, Some(weight.max(1))));
         self
     }
 
-    /// Adds a row. Cells are untrusted: control characters in them are replaced.
+    /// Adds a row. Its cells may come from traced processes, so control characters in them are
+    /// replaced.
     pub fn row(&mut self, cells: Vec<String>) {
         self.rows
             .push(cells.iter().map(|c| text::visible(c)).collect());

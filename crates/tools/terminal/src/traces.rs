@@ -12,7 +12,8 @@ use std::path::Path;
 const WARNINGS_SHOWN: usize = 5;
 
 /// Returns the run that a trace's manifest describes. The manifest is incomplete if the recorder
-/// was killed or has deleted old segments. The events then give duration and losses.
+/// was killed or has deleted old segments. Duration and losses are then 0, and synthesis computes
+/// them from the events.
 pub fn run_of(reader: &Reader, mode: Option<&str>) -> Run {
     let manifest = reader.manifest();
     let complete = manifest.state == State::Complete && reader.has_beginning();
@@ -41,7 +42,7 @@ pub fn run_of(reader: &Reader, mode: Option<&str>) -> Run {
     }
 }
 
-/// Prints the warnings of a trace on standard error: the first five, and the number of the others.
+/// Prints the warnings of a trace on standard error: the first five, and the number of the rest.
 pub fn warn(path: &Path, warnings: &[String]) {
     let mut err = io::stderr();
     for warning in warnings.iter().take(WARNINGS_SHOWN) {
@@ -54,24 +55,25 @@ pub fn warn(path: &Path, warnings: &[String]) {
     }
 }
 
-/// The time after which the recorder repeats the names of threads that are not observed, ns.
+/// The time after which the recorder repeats the names of threads that are not observed, in ns.
 const NAMED_EVERY_NS: u64 = 10_000_000_000;
 
-/// Returns whether an event names a thread that is not observed. Only events shortly before `start`
-/// count, because the recorder has not repeated these names before `start`.
+/// Returns whether an event names a thread that is not observed, and comes shortly before `start`.
+/// The recorder repeats these names regularly, so the events shortly before `start` contain all
+/// names that are still valid.
 fn is_name(event: &Event, start: u64) -> bool {
     let is_latest = start.saturating_sub(event.time_ns) <= NAMED_EVERY_NS + NAMED_EVERY_NS / 10;
     is_latest && matches!(event.kind, EventKind::Bystander { .. })
 }
 
 /// Copies the part of a recording with the times in `span` (CLOCK_MONOTONIC, ns) into a new trace
-/// in the directory `to`. Events before the span are copied if they describe the system. Returns
-/// the times of the first and the last event in the span.
+/// in the directory `to`. Of the events before the span, copies those that describe the system.
+/// Returns the times of the first and the last event in the span.
 ///
 /// # Errors
 ///
-/// Returns the reason in one line, also if the span has no event. The directory then contains an
-/// unfinished trace.
+/// Returns the reason in one line. A span without events is an error, too. The directory then
+/// contains an unfinished trace.
 pub fn copy_part(
     reader: &mut Reader,
     to: &Path,

@@ -13,7 +13,7 @@ const FILTER_MAX: usize = 60;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
     Nothing,
-    /// The user has chosen this page. The program must read the figures that the page needs.
+    /// The user has chosen this page. The program must now get the figures that the page needs.
     Choose(Page),
     Save,
     Quit,
@@ -26,13 +26,15 @@ pub struct App {
     pub filter: String,
     pub is_typing: bool,
     pub is_frozen: bool,
-    /// The name of the selected row, so that the selection follows it when the order changes.
+    /// The name of the selected row. With the name, the selection stays on the row when the order
+    /// of rows changes.
     pub selected: Option<String>,
-    /// The screen shows the parts of the selected chain instead of the rows.
+    /// Whether the screen shows the parts of the selected chain in place of the list of chains.
     pub is_open: bool,
-    /// For each page, the column by which rows are sorted, and whether the order is reversed.
+    /// For each page, the index of the column by which rows are sorted, and whether the order is
+    /// reversed.
     pub sort: [(usize, bool); 4],
-    /// A message for the user, which the next key removes.
+    /// A message for the user. It disappears when the user presses a key.
     pub message: String,
 }
 
@@ -53,7 +55,8 @@ impl App {
         }
     }
 
-    /// Replaces the figures that `view` contains, and keeps the figures of the other pages.
+    /// Replaces the figures that `view` contains. Keeps the figures of pages that `view` does not
+    /// contain.
     pub fn update(&mut self, view: View) {
         if self.is_frozen {
             return;
@@ -95,8 +98,8 @@ impl App {
         rows
     }
 
-    /// Returns the position of the selected row, or of the first row if the selected one is not
-    /// among `rows`.
+    /// Returns the index of the selected row in `rows`. If the selected row is not in `rows`,
+    /// returns 0.
     pub fn position(&self, rows: &[Row]) -> usize {
         let selected = self.selected.as_ref();
         let at = selected.and_then(|key| rows.iter().position(|row| row.key == *key));

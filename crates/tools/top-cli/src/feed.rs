@@ -9,22 +9,24 @@ use onbeat_trace::Event;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The share of the time that is spent on reading chains and names again is at most 1 / `SHARE`.
+/// The pause after a reading of chains and names, as a multiple of the time that the reading took.
+/// The pause is at most [`MOST`].
 const SHARE: u32 = 200;
 
-/// The shortest time between two readings of chains and names. It applies if something new was
-/// seen.
+/// The shortest time between two readings of chains and names. It applies if something new was seen
+/// since the last reading.
 const LEAST: Duration = Duration::from_secs(1);
 const MOST: Duration = Duration::from_secs(60);
 
-/// The time after which names and periods are read again even if nothing new was seen. [`SHARE`]
-/// still limits the time for reading them.
+/// The time after which chains and names are read again even if nothing new was seen. [`SHARE`] may
+/// make this time longer.
 const OLD: Duration = Duration::from_secs(10);
 
 pub struct Feed {
     live: Live,
     requirements: Option<Requirements>,
-    /// The time of the last reading of chains and names, and the time until the next one.
+    /// The time of the last reading of chains and names, and the shortest time from then until the
+    /// next reading.
     refreshed: Option<(Instant, Duration)>,
 }
 
@@ -41,13 +43,14 @@ impl Feed {
         self.live.push(events);
     }
 
-    /// Ends all callbacks that still run. The caller must not push events after this call.
+    /// Ends the executions that are still running. The caller must not push events after this call.
     pub fn end(&mut self) {
         self.live.end();
         self.refreshed = None;
     }
 
-    /// Returns the figures at the latest event. Reads chains and names again if it is time.
+    /// Returns the figures that `wanted` asks for, at the latest event. If enough time has passed,
+    /// reads chains and names again first.
     pub fn view(&mut self, wanted: Wanted) -> View {
         let least = match self.live.is_stale() {
             true => LEAST,

@@ -37,7 +37,7 @@ enum Words {
 }
 
 /// Gives up all rights except those for recording, and deactivates these until they are needed. So
-/// the files that the caller named are read without them.
+/// no special right is active when the program reads the files that the caller named.
 fn confine() -> io::Result<()> {
     onbeat_rights::limit_to(onbeat_record::AT_START)
 }

@@ -33,19 +33,19 @@ pub struct Args {
     /// Trace directory to play, instead of a running system
     #[arg(value_name = "TRACE", conflicts_with_all = ["command", "pid", "domain", "cgroup", "container", "preload"])]
     pub trace: Option<PathBuf>,
-    /// Play the trace this many times as fast as it was recorded ('max': without waiting)
+    /// Factor by which the trace is played faster than it was recorded ('max': without waiting)
     #[arg(long, value_name = "FACTOR", requires = "trace", value_parser = parse_speed)]
     pub speed: Option<f64>,
-    /// Print one table and end, after 5 s or the --duration
+    /// Print one table and end, after 5 s or after the time of --duration
     #[arg(long)]
     pub once: bool,
     /// Print a line of JSON every second, or one line with --once
     #[arg(long)]
     pub json: bool,
-    /// End after this time: 500ms, 60s, 10min, 2h
+    /// End after this time, for example 500ms, 60s, 10min or 2h
     #[arg(long, value_name = "T", value_parser = parse_duration)]
     pub duration: Option<Duration>,
-    /// Show the deadlines of chains: the largest latencies that this file allows
+    /// Show the deadlines of chains: the largest latencies that this requirements file allows
     #[arg(long, value_name = "FILE")]
     pub requirements: Option<PathBuf>,
     /// Watch only this process and its children; repeatable
@@ -96,8 +96,9 @@ impl Args {
         }
     }
 
-    /// Returns the factor by which a trace is played faster than recorded. Without `--speed`, it is
-    /// 1, or infinite with `--once`, which prints one table without waiting.
+    /// Returns the factor by which a trace is played faster than it was recorded. Without
+    /// `--speed`, the factor is 1. With `--once` and without `--speed`, it is infinite, because one
+    /// table needs no waiting.
     pub fn speed(&self) -> f64 {
         let default = if self.once { f64::INFINITY } else { 1.0 };
         self.speed.unwrap_or(default)

@@ -6,7 +6,8 @@ use onbeat_document::text;
 use onbeat_live::view::{CallbackRow, ChainRow, ThreadRow, Times, TopicRow, View};
 use onbeat_live::window::Span;
 
-/// A column of a page: its head and its width. The first column takes the remaining width.
+/// A column of a page: its head and its width in characters. The first column of a page takes the
+/// remaining width.
 pub type Column = (&'static str, u16);
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -16,10 +17,11 @@ pub struct Cell {
     pub warns: bool,
 }
 
-/// A row of a page. Names in it are untrusted.
+/// A row of a page. Names in it come from traced processes and are not trusted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
-    /// The id of the chain, callback, topic or thread, by which the selection finds the row again.
+    /// The id of the chain, callback, topic or thread in this row. With the id, the selection finds
+    /// the row again.
     pub key: String,
     pub name: String,
     pub cells: Vec<Cell>,

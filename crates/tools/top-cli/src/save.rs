@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 const LENGTH_NS: u64 = 60_000_000_000;
 
-/// Writes the events of the last minute into a new directory, with the earlier events that describe
-/// the system. Returns the directory's name, or the reason why it could not be written.
+/// Writes the events of the last minute from `recording` into a new directory, together with the
+/// earlier events that describe the system. Returns the directory's name, or the reason why it
+/// could not be written.
 pub fn last_minute(recording: &Path) -> Result<PathBuf, String> {
     let directory = date::trace_directory();
     copy(recording, &directory, LENGTH_NS)?;

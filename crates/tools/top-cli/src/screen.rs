@@ -14,7 +14,8 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// The number of bytes of other programs' output that are kept while the screen is shown.
+/// The number of bytes of output from this process and its command that are kept while the screen
+/// is shown. Older output is dropped.
 const KEPT: usize = 16 << 10;
 
 pub struct Screen {
@@ -23,8 +24,8 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// Takes over the terminal and starts the thread that draws. With `stays`, the screen remains
-    /// after the recording has ended, until the user ends it.
+    /// Switches the terminal to the screen and starts the thread that draws. If `stays` is true,
+    /// the screen stays after the end of the recording until the user closes it.
     ///
     /// # Errors
     ///
@@ -46,7 +47,8 @@ impl Screen {
         Ok(Screen { shared, thread })
     }
 
-    /// Waits until the user ends a screen that stays, then puts the terminal back.
+    /// Waits until the screen ends, and restores the terminal. A screen that stays ends when the
+    /// user closes it.
     ///
     /// # Errors
     ///
@@ -119,15 +121,17 @@ fn has_colours() -> bool {
     !is_set && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
 }
 
-/// Catches what this process and its command print while the screen is shown. The standard input
-/// becomes empty, because the screen reads the keys.
+/// The output that this process and its command print while the screen is shown. It is caught, so
+/// that it does not disturb the screen. The standard input becomes empty, because the screen reads
+/// the keys.
 pub struct Caught {
     before: Vec<(i32, OwnedFd)>,
     reader: JoinHandle<Vec<u8>>,
 }
 
 impl Caught {
-    /// Redirects the standard streams.
+    /// Redirects the standard input to /dev/null, and catches the standard output and the standard
+    /// error.
     ///
     /// # Errors
     ///
@@ -170,7 +174,7 @@ impl Caught {
         Ok(Caught { before, reader })
     }
 
-    /// Puts the standard streams back, and prints the end of what was caught.
+    /// Restores the standard streams, and prints the last part of the output that was caught.
     pub fn end(self) {
         let _ = io::stdout().flush();
         for (fd, copy) in &self.before {

@@ -32,13 +32,13 @@ pub struct Shared {
     page: AtomicU8,
     page_changed: AtomicBool,
     ended: AtomicBool,
-    /// The recording or the trace is over, so no more events come.
+    /// Whether the recording or the trace is over, so that no more events come.
     over: AtomicBool,
     recording: Mutex<Option<PathBuf>>,
 }
 
-/// Locks a value, also after a thread panicked while it held the lock. This is safe, because no
-/// thread leaves the value half changed.
+/// Locks a value. Also locks it if a thread panicked while it held the lock. This is safe, because
+/// no thread leaves the value half changed.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -68,7 +68,7 @@ impl Shared {
         Page::ALL[usize::from(self.page.load(Relaxed)) % Page::ALL.len()]
     }
 
-    /// Returns true once after the user has changed the page.
+    /// Returns true if the user has changed the page since the last call.
     pub fn take_page_changed(&self) -> bool {
         self.page_changed.swap(false, Relaxed)
     }

@@ -10,14 +10,15 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 pub trait Sink {
-    /// Shows the figures of `feed`. `is_last` is set on the last call, after which no events come.
+    /// Shows the figures of `feed`. `is_last` is true on the last call, after which no events come.
     fn show(&mut self, feed: &mut Feed, is_last: bool) -> Result<(), CliError>;
 
     fn note(&mut self, text: &str) {
         let _ = writeln!(io::stderr(), "note: {text}");
     }
 
-    /// Returns true once if the sink needs figures before the current second is over.
+    /// Returns true once if the sink cannot wait for the next regular call of `show`. These calls
+    /// come once a second.
     fn is_urgent(&self) -> bool {
         false
     }
@@ -33,7 +34,7 @@ pub trait Sink {
 
 pub struct Printed {
     output: Output,
-    /// At least one callback ran.
+    /// Whether at least one callback ran.
     pub found: bool,
 }
 

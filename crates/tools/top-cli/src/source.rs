@@ -94,8 +94,8 @@ pub fn catch_signals() -> Result<Arc<AtomicBool>, CliError> {
 }
 
 pub struct Pace {
-    /// The factor by which the trace is played faster than recorded. Infinite means without
-    /// waiting.
+    /// The factor by which the trace is played faster than it was recorded. If it is infinite,
+    /// playing does not wait.
     pub speed: f64,
     pub duration: Option<Duration>,
 }

@@ -40,7 +40,7 @@ pub struct Tty {
 }
 
 impl Tty {
-    /// Opens the terminal of this process and switches it to the screen.
+    /// Opens the terminal of this process and switches it to the screen of the program.
     ///
     /// # Errors
     ///
@@ -90,7 +90,7 @@ impl Tty {
         })
     }
 
-    /// Waits for a key for `at_most`, and returns `None` if none came.
+    /// Waits for a key for at most `at_most`. Returns `None` if no key was pressed.
     ///
     /// # Errors
     ///
@@ -196,12 +196,12 @@ fn sequence(bytes: &[u8]) -> Key {
     }
 }
 
-/// A backend that draws with escape sequences that every terminal knows.
+/// A backend of the screen that draws with escape sequences that every terminal understands.
 pub struct Drawn {
     tty: File,
     has_colours: bool,
-    /// The text that is not written yet. The backend writes a whole screen with one call, which
-    /// suits a slow connection.
+    /// Text for the terminal that is not written yet. The backend writes a whole screen with one
+    /// call, because single writes take long on a slow connection.
     out: Vec<u8>,
 }
 

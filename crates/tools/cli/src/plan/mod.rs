@@ -38,10 +38,10 @@ pub struct Args {
     /// File to write the result to ('-': standard output)
     #[arg(short, long, value_name = "FILE", default_value = "plan.yaml")]
     pub output: PathBuf,
-    /// Only show what each strategy would promise
+    /// Write no plan, but show what each strategy would promise
     #[arg(long, conflicts_with_all = ["output", "strategy", "bands", "random", "average"])]
     pub compare: bool,
-    /// Only check this plan file and show it
+    /// Make no plan, but check this plan file and show it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["compare", "chain", "from", "to", "through", "output"])]
     pub check: Option<PathBuf>,
     /// Print the result as JSON, for programs

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub struct RequestArgs {
-    /// Plan this chain: its id, or the beginning of the id. Repeat it for more sinks of a graph
-    /// [default: the only chain]
+    /// Plan this chain: its id, or the beginning of the id. Repeat the option for more sinks of a
+    /// graph [default: the only chain]
     #[arg(long, value_name = "ID")]
     chain: Vec<String>,
     #[command(flatten)]
@@ -31,16 +31,16 @@ pub struct RequestArgs {
 
 #[derive(clap::Args)]
 pub struct PartArgs {
-    /// Plan a part of the chain that begins at this callback, at the first one of this node, or
-    /// where this topic is taken
+    /// Plan a part of the chain that begins at this callback, at the first callback of this node,
+    /// or where this topic is taken
     #[arg(long, value_name = "NAME", conflicts_with = "chain")]
     from: Option<String>,
     /// Plan a part of the chain that ends at the output of this callback, at the output of the last
-    /// one of this node, or at this topic
+    /// callback of this node, or at this topic
     #[arg(long, value_name = "NAME", conflicts_with = "chain")]
     to: Option<String>,
     /// Choose the branch that passes this callback, node or topic [default: all branches between
-    /// the ends]; repeatable
+    /// the ends of the part]; repeatable
     #[arg(long, value_name = "NAME", conflicts_with = "chain")]
     through: Vec<String>,
 }
@@ -50,16 +50,16 @@ struct StrategyArgs {
     /// Strategy by which the servers and slots of the chain are chosen
     #[arg(long, value_enum, default_value_t = StrategyName::Bands)]
     strategy: StrategyName,
-    /// Number of latency bands, or `auto` for as many as reduce the average noticeably. With one
-    /// band, all executions take equally long
+    /// Number of latency bands, or `auto` to add bands as long as each one reduces the average
+    /// latency noticeably. With one band, all executions take equally long
     #[arg(long, value_name = "K", value_parser = bands)]
     bands: Option<Bands>,
     /// Use the smallest number of bands with which shaping adds at most this share to the average
-    /// latency, e.g. 6%. The limit also holds for later starts of the application. It needs a model
-    /// of several starts
+    /// latency, e.g. 6%. The limit also holds for later starts of the application. This option
+    /// needs a model of several starts
     #[arg(long, value_name = "SHARE", value_parser = share, conflicts_with_all = ["bands", "random"])]
     average: Option<f64>,
-    /// Place the slots at random, not where the average is smallest
+    /// Place the slots at random, not where the average latency is smallest
     #[arg(long)]
     random: bool,
     /// Number from which --random makes its random slots; the same number gives the same slots
@@ -73,18 +73,19 @@ struct StrategyArgs {
 
 #[derive(clap::Args)]
 struct PlacementArgs {
-    /// CPU for all callbacks, or CALLBACK-OR-NODE=CPU for some; repeatable [default: the highest in
-    /// the model]
+    /// CPU for all callbacks, or CALLBACK-OR-NODE=CPU for some; repeatable [default: the CPU with
+    /// the highest number in the model]
     #[arg(long, value_name = "[NAME=]N", value_parser = cpu)]
     cpu: Vec<Cpu>,
     /// CPU of the middleware's threads [default: a CPU in the model that has no server]
     #[arg(long, value_name = "N")]
     middleware_cpu: Option<u16>,
-    /// Real-time priority of the chain, 1 to 89 [default: 80, or below the plans of --beside]
+    /// Real-time priority of the chain, 1 to 89 [default: 80, or below the priorities of the plans
+    /// of --beside]
     #[arg(long, value_name = "P")]
     priority: Option<u8>,
-    /// Leave the times of this other plan free. Both plans are enforced at the same time, for
-    /// chains with different first callbacks and cycles; repeatable
+    /// Leave the slots of this other plan free, so that both plans can be enforced at the same
+    /// time. Their chains have different first callbacks and cycles; repeatable
     #[arg(long, value_name = "PLAN")]
     beside: Vec<PathBuf>,
 }
@@ -97,7 +98,8 @@ struct TimingArgs {
     /// fit or are far slower than the others]
     #[arg(long, value_name = "SHARE", value_parser = miss)]
     miss: Option<f64>,
-    /// Buffer after the measured worst case. It gives no promise for later executions; use --miss
+    /// Buffer after the measured worst case. The buffer promises nothing about later executions;
+    /// use --miss for that
     #[arg(long, value_name = "MS", value_parser = time, hide = true, conflicts_with = "miss")]
     epsilon: Option<u64>,
     /// Length of each slot in which an output leaves, in ms
@@ -117,8 +119,8 @@ struct TimingArgs {
 
 #[derive(clap::Args)]
 struct InputArgs {
-    /// Let one message of this input through per cycle, for chains that begin with an event; NODE
-    /// is the input's publisher
+    /// Let one message of this input through per cycle, for chains that begin with an event. NODE
+    /// is the publisher of the input
     #[arg(long, value_name = "TOPIC[@NODE]")]
     throttle: Vec<String>,
     /// Length of the cycle, with --throttle [default: the input's typical period]
@@ -162,7 +164,8 @@ pub enum Late {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bands {
-    /// The planner adds bands as long as each one makes the average latency noticeably smaller.
+    /// The planner adds bands as long as each added band makes the average latency noticeably
+    /// smaller.
     Auto,
     Count(usize),
 }

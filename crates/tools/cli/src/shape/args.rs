@@ -89,29 +89,29 @@ pub struct ApplicationArgs {
 
 #[derive(clap::Args)]
 pub struct EnforcementArgs {
-    /// Run the dispatcher on this CPU [default: the middleware's]
+    /// Run the dispatcher on this CPU [default: the CPU of the middleware's threads]
     #[arg(long, value_name = "CPU")]
     pub dispatcher_cpu: Option<u16>,
     /// Keep threads in their slots with cgroup freezers, or with a sched_ext scheduler in the
-    /// kernel. sched_ext needs Linux 6.13. Normal threads then run before the servers' threads, so
-    /// keep normal threads off the servers' CPUs
+    /// kernel. sched_ext needs Linux 6.13. Under sched_ext, normal threads run before the servers'
+    /// threads, so keep normal threads off the servers' CPUs
     #[arg(long, value_name = "KIND", value_enum, default_value_t)]
     pub enforcer: EnforcerChoice,
     /// Choose what happens to a thread that is still working at the end of its slot. soft lowers
-    /// its priority and freezes it when it next waits; hard freezes it at once, with the locks that
-    /// it holds
+    /// its priority, and freezes it when it next waits for work; hard freezes it at once, with the
+    /// locks that it holds
     #[arg(long, value_name = "KIND", value_enum, default_value_t)]
     pub gate: GateChoice,
     /// Hold outputs back in a process beside the application, or inside the application's own
-    /// processes. inside remaps no topics and adds no hop. It needs COMMAND and ROS 2 Jazzy or
+    /// processes. inside remaps no topics and adds no hop. inside needs COMMAND and ROS 2 Jazzy or
     /// later
     #[arg(long, value_name = "PLACE", value_enum, default_value_t)]
     pub hold: HoldChoice,
-    /// Stop if a thread cannot be shaped, or if a second instance of a node runs. Without it,
-    /// onbeat reports this and continues
+    /// Stop if a thread cannot be shaped, or if a second instance of a node runs. Without this
+    /// option, onbeat reports the problem and continues
     #[arg(long)]
     pub strict: bool,
-    /// Let idle CPUs sleep deeply. This saves power and costs precision
+    /// Let idle CPUs sleep deeply. This saves power, but slots open less precisely
     #[arg(long)]
     pub idle: bool,
 }
@@ -121,7 +121,7 @@ pub struct BandArgs {
     /// Move the bands when the load changes, within the chain's slot (onbeat plan --room)
     #[arg(long)]
     pub adapt: bool,
-    /// Let no band end later than this after the start of its cycle (with --adapt)
+    /// Let no band end later than this time after the start of its cycle (with --adapt)
     #[arg(long, value_name = "T", value_parser = parse_duration, requires = "adapt")]
     pub deadline: Option<Duration>,
     /// Write the bands and each change to this file, with --adapt (CSV; '-': standard output)
@@ -134,7 +134,7 @@ pub struct FileArgs {
     /// Keep the recording of the shaped application in this directory
     #[arg(long, value_name = "DIR")]
     pub trace: Option<PathBuf>,
-    /// Write every execution to this file (CSV; '-': standard output)
+    /// Write every execution of the chain to this file (CSV; '-': standard output)
     #[arg(long, value_name = "FILE")]
     pub samples: Option<PathBuf>,
     /// Write figures as Prometheus text every five seconds. For the node exporter, name the file
@@ -256,7 +256,7 @@ impl From<EnforcerChoice> for Choice {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum GateChoice {
-    /// Lower the thread's priority until it waits, then freeze it
+    /// Lower the thread's priority until the thread waits for work, then freeze it
     #[default]
     Soft,
     /// Freeze the thread at once, with the locks that it holds
@@ -274,10 +274,10 @@ impl From<GateChoice> for GateKind {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum HoldChoice {
-    /// A process that publishes again what the application publishes on remapped topics
+    /// A process that takes the outputs from remapped topics and publishes them again
     #[default]
     Outside,
-    /// A library that the application's processes load
+    /// A library of onbeat that the application's processes load
     Inside,
     /// Inside if possible, otherwise outside. onbeat prints its choice and the reason
     Auto,

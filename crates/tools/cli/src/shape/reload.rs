@@ -51,8 +51,8 @@ pub fn has_terminal() -> bool {
     File::open("/dev/tty").is_ok()
 }
 
-/// Returns a function that reads the session's plan file again, with `user` as the user who called
-/// sudo.
+/// Returns a function that reads the session's plan file again. `user` is the user who called sudo,
+/// and may own the file.
 pub fn loader(path: &Path, user: Option<&User>) -> LoadPlan {
     // The working directory may change later, so the path is made absolute now.
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
@@ -64,8 +64,8 @@ fn own_user() -> u32 {
     std::fs::metadata("/proc/self").map_or(0, |m| m.uid())
 }
 
-/// Reads a plan. Refuses a file that an untrusted user owns or can change: a reload happens
-/// unattended, so nobody checks the file.
+/// Reads a plan. Refuses a file that an untrusted user owns or can change, because a reload happens
+/// unattended and nobody checks the file.
 fn load(path: &PathBuf, trusted: &[Option<u32>]) -> Result<Plan, String> {
     let at = |what: String| format!("{}: {what}", path.display());
     let mut options = OpenOptions::new();

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
-/// Writes a file with the rights of the user who called sudo. This user then cannot replace a file
-/// that only root may write.
+/// Writes a file with the rights of the user who called sudo, so that this user cannot replace a
+/// file that only root may write.
 pub fn write_as(
     user: Option<&User>,
     path: &Path,
@@ -26,7 +26,8 @@ pub fn write_as(
 }
 
 /// Answers requests on the status socket, reads the plan again on request, and writes figures to a
-/// file. If the socket cannot be opened, the session runs without these services.
+/// file. If the socket cannot be opened, prints a note and returns `None`, and the session runs
+/// without these services.
 pub fn serve(
     sockets: &Path,
     board: &Arc<Board>,
@@ -55,7 +56,7 @@ pub fn serve(
 pub struct Files<'a> {
     pub plan: &'a Path,
     pub metrics: Option<&'a PathBuf>,
-    /// The flag that SIGHUP sets to have the plan read again.
+    /// The flag that the handler of SIGHUP sets. The session then reads the plan again.
     pub hangup: Arc<AtomicBool>,
 }
 

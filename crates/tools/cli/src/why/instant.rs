@@ -52,8 +52,8 @@ impl Clock {
     }
 
     /// Parses a time since the start of the recording (`12.5s`), or a time of day in UTC
-    /// (`14:03:07`). Returns it on CLOCK_MONOTONIC. A time of day before the recording's start
-    /// belongs to the next day.
+    /// (`14:03:07`). Returns this time in ns of CLOCK_MONOTONIC. A time of day before the
+    /// recording's start belongs to the next day.
     pub fn parse(&self, text: &str) -> Result<u64, CliError> {
         let fault = |what: &str| {
             let text = onbeat_terminal::term::fit(text, 40);

@@ -27,11 +27,11 @@ use std::time::Duration;
 use subject::{Asked, Subject};
 use tempfile::SpooledTempFile;
 
-/// The size in bytes up to which the temporary data of a pass stay in memory. Larger data go to a
-/// file without a name.
+/// The size in bytes up to which `onbeat why` keeps its temporary data in memory. Larger data go to
+/// a file without a name.
 const IN_MEMORY_MAX: usize = 8 << 20;
 
-/// Show what made executions of a chain late, each one to the nanosecond
+/// Show what made executions of a chain late, with the exact time of each cause
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -59,20 +59,20 @@ pub struct Args {
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
     /// Explain this chain: its id, the beginning of the id, or FROM..TO with parts of its first and
-    /// last callback. Without it, the chain with the longest latency is explained
+    /// last callback. Without this option, onbeat explains the chain with the longest latency
     #[arg(long, value_name = "CHAIN", conflicts_with = "callback")]
     chain: Option<String>,
-    /// Explain the part of chains that begins at this callback, at the first one of this node, or
-    /// where this topic is taken
+    /// Explain the part of chains that begins at this callback, at the first callback of this node,
+    /// or where this topic is taken
     #[arg(long, value_name = "NAME", conflicts_with = "callback")]
     from: Option<String>,
-    /// End the part of chains at the output of this callback, at the output of the last one of this
-    /// node, or at this topic
+    /// End the part of chains at the output of this callback, at the output of the last callback of
+    /// this node, or at this topic
     #[arg(long, value_name = "NAME", conflicts_with = "callback")]
     to: Option<String>,
-    /// Explain the executions of this callback instead: its id, or the end of the id. The latency
-    /// of an execution counts from the publication of its item, or from the time at which its timer
-    /// was due
+    /// Explain the executions of this callback, not of a chain: its id, or the end of the id. The
+    /// latency of an execution counts from the publication of its item, or from the time at which
+    /// its timer was due
     #[arg(long, value_name = "ID")]
     callback: Option<String>,
     /// Show this number of executions, the longest first [default: 5]
@@ -81,16 +81,16 @@ pub struct Args {
     /// Show executions that took longer than this, and count them as late
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     over: Option<Duration>,
-    /// Show the executions that ran at this time: since the recording's start (12.5s), or the time
-    /// of day in UTC (14:03:07)
+    /// Show the executions that ran at this time: a time since the recording's start (12.5s), or a
+    /// time of day in UTC (14:03:07)
     #[arg(long, value_name = "TIME", conflicts_with = "all")]
     at: Option<String>,
     /// Show all executions, not only the longest
     #[arg(long)]
     all: bool,
-    /// Show instead why items of this topic were not executed, or requests of this service not
-    /// answered. Without a name, all topics and services are shown. With --over, responses that
-    /// took longer count as late
+    /// Instead of late executions, show why items of this topic were not executed, or why requests
+    /// of this service were not answered. Without a name, all topics and services are shown. With
+    /// --over, responses that took longer count as late
     #[arg(
         long,
         value_name = "TOPIC",
@@ -98,7 +98,7 @@ pub struct Args {
         conflicts_with_all = ["chain", "callback", "from", "to", "worst", "at", "all", "stretches", "html"]
     )]
     lost: Option<Option<String>>,
-    /// Show each stretch, in place of the sums within each callback's share
+    /// Show each stretch of an execution, in place of the sums for each callback
     #[arg(long)]
     stretches: bool,
     #[command(flatten)]

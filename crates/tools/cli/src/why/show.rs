@@ -241,8 +241,8 @@ impl Shown<'_> {
     }
 }
 
-/// Returns a sentence about the causes that a recording cannot show if its scheduler events were
-/// recorded in this way.
+/// Returns a sentence about what a recording cannot show, given the way in which it recorded
+/// scheduler events. Returns `None` if nothing is missing.
 fn limits(scheduling: Scheduling) -> Option<&'static str> {
     match scheduling {
         Scheduling::Bpf => None,

@@ -18,7 +18,8 @@ pub enum Subject<'m> {
     Chain {
         chain: &'m Chain,
         title: String,
-        /// The number of chains. The explained chain is the one of them with the longest latency.
+        /// The number of chains from which this chain was chosen, as the one with the longest
+        /// latency.
         of: usize,
     },
     Callback(&'m Callback),

@@ -17,7 +17,7 @@ pub fn program() -> PathBuf {
 }
 
 /// Runs the tests that the command line names, or all tests. Exits with 1 if one fails. Skips all
-/// tests without a harness, and a test for which `missing` returns a reason.
+/// tests if `harness` is an error, and skips a test for which `missing` returns a reason.
 pub fn run<H>(
     tests: &[Test<H>],
     harness: &Result<H, String>,

@@ -8,18 +8,18 @@ use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-/// The name of the only file in the test's file system. The recorder recognises ROS 2 processes by
-/// this name.
+/// The name of the only file in the file system that the test serves. The recorder recognises ROS 2
+/// processes by this name.
 pub const NAME: &str = "libtracetools.so";
 const BYTES: u64 = 1 << 16;
 
-/// The name of a file in the directory above the mount. While the file exists, the server does not
-/// answer.
+/// The name of a file in the directory above the mount. While this file exists, the server of the
+/// test's file system does not answer.
 pub const SILENT: &str = "silent";
 const LIFE_S: u32 = 600;
 
-/// Mounts a file system on a directory, in a new mount namespace, and serves it. The calling
-/// process must have only one thread.
+/// Mounts the file system of the test on a directory, in a new mount namespace, and serves it. The
+/// calling process must have only one thread.
 pub fn mount(on: &Path) {
     let mut device = File::options();
     let device = device.read(true).write(true).open("/dev/fuse");

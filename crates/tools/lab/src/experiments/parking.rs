@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// The rows of Table 3.3 of the thesis: callback, node, part of its topic, and mBCET, mACET and
-/// mWCET in ms.
+/// The rows of Table 3.3 of the thesis: callback, node, a part of the name of the callback's topic,
+/// and mBCET, mACET and mWCET in ms.
 const TABLE_3_3: [(&str, &str, &str, [f64; 3]); 6] = [
     (
         "cb1",
@@ -35,13 +35,14 @@ const TABLE_3_3: [(&str, &str, &str, [f64; 3]); 6] = [
 
 const CB2_LOAD: f64 = 27.0;
 
-/// The factors for the execution times of SYN, the thesis's synthetic application: one factor per
-/// run. They load a core from a tenth to two thirds.
+/// The factors by which the execution times of the demo SYN (the thesis's synthetic application)
+/// are multiplied, one per run. SYN then loads a core to between a tenth and two thirds.
 const SCALES: [&str; 6] = ["0.25", "0.5", "0.75", "1", "1.25", "1.5"];
-/// The time in s after which SYN, the synthetic application, begins. The demo's nodes have started
-/// by then, so SYN does not disturb their start.
+/// The time in s after which the demo SYN begins. By then, the nodes of the parking demo have
+/// started, so SYN does not disturb their start.
 const SYN_START_S: u64 = 3;
-/// The ROS domain of SYN, the synthetic application. It keeps SYN out of the demo's discovery.
+/// The ROS domain of the demo SYN. With a domain of its own, SYN takes no part in the discovery of
+/// the parking demo.
 const SYN_DOMAIN: &str = "78";
 const STEP_LIMIT: Duration = Duration::from_secs(240);
 
@@ -213,8 +214,8 @@ fn one_run(
     Ok(model)
 }
 
-/// Finds the subscription callback for a row of the thesis's Table 3.3. `on` is a part of the
-/// topic's name, for nodes with several subscriptions.
+/// Finds the subscription callback for a row of the thesis's Table 3.3. `on` is a part of the name
+/// of the callback's topic, for nodes with several subscriptions.
 fn callback_of<'a>(model: &'a Model, node: &str, on: &str) -> Option<&'a Callback> {
     let of_node = |c: &&Callback| c.node.rsplit('/').next() == Some(node) && c.input.contains(on);
     // The table shows the busiest callback. Others, for example of /clock or parameters, are left
@@ -350,8 +351,8 @@ fn figure_3_9(
     context.plot(file, &svg)
 }
 
-/// Returns the least, mean and greatest execution time in ms over the first run, the first two
-/// runs, and so on.
+/// Returns the smallest, mean and largest execution time in ms over the first run, over the first
+/// two runs, and so on.
 fn evolution(callback: &Callback) -> Vec<[f64; 3]> {
     let mut runs: Vec<_> = callback.per_run.values().filter(|r| r.count > 0).collect();
     runs.sort_by_key(|r| r.start);

@@ -19,8 +19,8 @@ const PSO: &str = include_str!("../../native/pso.py");
 
 const BANDS: std::ops::RangeInclusive<usize> = 1..=8;
 
-/// The limits for slot and buffer. They put a single band where the thesis has it: [86, 87] ms for
-/// a worst case of 84.7 ms.
+/// The limits for slot and buffer. With them, a single band is where the thesis has it: at [86, 87]
+/// ms for a worst case of 84.7 ms.
 const LIMITS: Constraints = Constraints {
     slot_ns: 1_000_000,
     epsilon_ns: 1_300_000,
@@ -99,8 +99,9 @@ fn mean_ms(latencies_ns: &[u64]) -> f64 {
     latencies_ns.iter().sum::<u64>() as f64 / latencies_ns.len().max(1) as f64 / 1e6
 }
 
-/// Generates three sets of latencies in the thesis's range of 33.0 to 84.7 ms. A latency is an
-/// order statistic of n uniform random numbers, which follows a Beta distribution.
+/// Generates three sets of `count` random latencies in the thesis's range of 33.0 to 84.7 ms. Each
+/// latency is an order statistic of a few uniform random numbers, so it follows a Beta
+/// distribution.
 fn synthetic(rng: &mut Rng, count: usize) -> Vec<Case> {
     let mut unit = move || rng.below(1 << 53) as f64 / (1u64 << 53) as f64;
     let mut draw = |name, about, share: &mut dyn FnMut(&mut dyn FnMut() -> f64) -> f64| {
@@ -159,8 +160,8 @@ fn recorded(context: &Context) -> Result<Vec<u64>> {
     Ok(dist.buckets().flat_map(bucket).collect())
 }
 
-/// Places the slots with onbeat's optimal method and with PySwarms. The time of the optimal method
-/// includes sorting the latencies.
+/// Places the slots of `bands` bands with onbeat's optimal method and with PySwarms. The time of
+/// the optimal method includes sorting the latencies.
 fn place(case: usize, of: &Case, bands: usize, context: &Context) -> Result<Cell> {
     let failed = |e| LabError::unexpected("placing the slots", e);
     let samples = Samples::new(&of.latencies_ns);
@@ -224,9 +225,9 @@ struct Answer {
     seconds: f64,
 }
 
-/// Returns the average latency in ms and the computing time in s for every seed. onbeat computes
-/// the average for the slot ends that the swarm found. The average is infinite if bands lie too
-/// close together.
+/// Returns for every seed the average latency in ms and the computing time in s of the swarm
+/// (PySwarms). onbeat computes the average for the slot ends that the swarm found. The average is
+/// infinite if the bands lie too close together.
 fn run_swarm(
     context: &Context,
     program: &Swarm,

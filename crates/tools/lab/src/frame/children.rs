@@ -7,8 +7,8 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The time that a child may take to end before it is killed. While real-time threads run, a
-/// recorder needs long to remove its probes.
+/// The time that a child may take to end before the lab kills it. It is long, because a recorder
+/// needs long to remove its probes while real-time threads run.
 const GRACE: Duration = Duration::from_secs(60);
 
 /// The process groups that still run. The experiment and its watchdog share this set.
@@ -26,8 +26,8 @@ impl Groups {
         }
     }
 
-    /// Starts a command as the leader of its own process group. The kernel ends it when the lab
-    /// dies, even by SIGKILL. Dropping the returned value ends the group.
+    /// Starts a command as the leader of its own process group. If the lab dies, even by SIGKILL,
+    /// the kernel kills the command. Dropping the returned value ends the group.
     pub fn spawn(&self, command: &mut Command) -> io::Result<Guarded> {
         let parent = std::process::id();
         command.process_group(0);
@@ -126,8 +126,8 @@ impl Guarded {
         &mut self.child
     }
 
-    /// Returns a colon and the last line of the child's piped standard error, or an empty string if
-    /// it wrote none. Only for a child that has ended and writes little.
+    /// Returns a colon and the last line that the child wrote to its piped standard error, or an
+    /// empty string if it wrote nothing. Only for a child that has ended and that writes little.
     pub fn last_error(&mut self) -> String {
         let mut text = String::new();
         if let Some(mut pipe) = self.child.stderr.take() {
@@ -187,8 +187,8 @@ impl Guarded {
         }
     }
 
-    /// Sends the signal to the group's leader only, and waits for its end. Kills the group if the
-    /// leader does not end.
+    /// Sends the signal to the leader of the process group only, and waits for the leader's end.
+    /// Kills the group if the leader does not end in time.
     pub fn end(&mut self, signal: i32) -> io::Result<Ended> {
         if self.poll()?.is_none() {
             // SAFETY: kill takes plain numbers. The child was not reaped, so the id is still the

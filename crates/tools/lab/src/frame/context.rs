@@ -15,7 +15,8 @@ use std::time::Duration;
 
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Whether to do fewer and shorter runs, for a trial. Their figures must not be quoted.
+    /// Whether to do fewer and shorter runs, for a trial. The figures of such runs must not be
+    /// quoted.
     pub quick: bool,
     pub long: bool,
     pub only: Option<String>,
@@ -35,8 +36,8 @@ pub struct Context {
     watch: RefCell<Watch>,
 }
 
-/// The observer of single runs. It judges each step separately, so that it finds a short
-/// disturbance in a long part.
+/// Observes parts of an experiment that have no rounds. Judges each step of a part separately,
+/// because a short disturbance would not show in the average of a long part.
 struct Watch {
     observer: Observer,
     why: Option<String>,
@@ -67,8 +68,8 @@ impl Context {
         }
     }
 
-    /// Ends the current step. Returns why a step since the last call was disturbed, or `None` if
-    /// none was.
+    /// Ends the current step. Returns why a step since the last call was disturbed, or `None` if no
+    /// step was disturbed.
     pub(super) fn take_why(&self) -> Option<String> {
         let mut watch = self.watch.borrow_mut();
         watch.next_step();
@@ -87,7 +88,7 @@ impl Context {
         self.turns_in_order(purpose, order)
     }
 
-    /// Creates turns in the given order of `(round, arm)`, in which the turns of a round must
+    /// Creates turns that follow `order`, which contains `(round, arm)`. The turns of a round must
     /// follow one another.
     pub fn turns_in_order(&self, purpose: &str, order: Vec<(usize, usize)>) -> Turns {
         let limits = self.pick(Limits::FULL, Limits::QUICK);
@@ -102,9 +103,9 @@ impl Context {
         self.options.only.as_deref().is_none_or(|only| only == part)
     }
 
-    /// Runs a part of an experiment if the user chose it. If the part fails, the report lists
-    /// `what` as skipped, and the other parts run. The machine is observed during the part, for
-    /// figures that do not come from rounds.
+    /// Runs a part of an experiment, unless the user chose another part. If the part fails, the
+    /// report lists `what` as skipped, and the other parts run. The machine is observed during the
+    /// part, for figures that do not come from rounds.
     pub fn part(
         &mut self,
         report: &mut Report,
@@ -162,8 +163,9 @@ impl Context {
         Rng::for_purpose(self.options.seed, purpose)
     }
 
-    /// Prints the next step on standard error and limits its time to `limit_s`. A step that exceeds
-    /// this limit counts as hanging. Choose a generous limit, because the machine may be busy.
+    /// Prints the name of the next step on standard error and limits its time to `limit_s`. A step
+    /// that takes longer counts as hanging. Choose a generous limit, because the machine may be
+    /// busy.
     pub fn step(&self, what: impl AsRef<str>, limit_s: u64) {
         eprintln!("-- {}", what.as_ref());
         self.watch.borrow_mut().next_step();
@@ -219,7 +221,7 @@ impl Context {
     }
 
     /// Creates a file for raw samples in the output directory. The file has a temporary name until
-    /// [`Raw::finish`].
+    /// [`Raw::finish`] is called.
     pub fn raw(&mut self, name: &str, header: &str) -> Result<Raw> {
         let raw = Raw::create(&self.options.dir.join(name), header)?;
         self.files.push(name.to_string());

@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Rule {
-    /// The limit for the time that the host took one CPU away, as a share of a turn (the
-    /// measurement of one arm in a round). A turn above the limit is disturbed if this time is at
-    /// least `LEAST_TICKS` ticks.
+    /// The limit for the time that the virtual machine's host took from one CPU, as a share of a
+    /// turn (the measurement of one arm in a round). A turn above the limit is disturbed if this
+    /// time is at least `LEAST_TICKS` ticks.
     pub stolen: f64,
-    /// The limit for the time that a thread at the highest real-time priority was without its CPU,
-    /// as a share of a turn. A turn above the limit is disturbed.
+    /// The limit for the time that a thread at the highest real-time priority was ready but did not
+    /// get its CPU, as a share of a turn. A turn above the limit is disturbed.
     pub away: f64,
     /// The limit for the CPU time of programs outside of the experiment, as a number of busy CPUs.
     /// A turn above the limit is disturbed.
@@ -33,34 +33,36 @@ pub const RULE: Rule = Rule {
     foreign: 0.10,
 };
 
-/// The shortest time for which disturbances are judged. Shorter turns of a round, and shorter
-/// steps, are judged together, because the kernel counts in ticks of some ms.
+/// The shortest time for which disturbances are judged. Several shorter turns of a round, or
+/// several shorter steps, are judged together, because the kernel counts in ticks of some ms.
 const SHORTEST: Duration = Duration::from_millis(500);
 
-/// The smallest number of stolen ticks that disturbs a turn. The kernel counts stolen time in
-/// ticks, and a single tick can be a large share of a short turn.
+/// The smallest number of ticks stolen by the host with which a turn counts as disturbed. A single
+/// tick can be a large share of a short turn.
 const LEAST_TICKS: u64 = 2;
 
-/// The disturbances that were observed during a time, for example a turn. Shares are of this time,
-/// from 0 to 1.
+/// The disturbances that were observed during a time, for example during a turn. Shares refer to
+/// this time and are from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Disturbance {
     pub seconds: f64,
-    /// The share of the time that the host took, on the CPU that lost most.
+    /// The share of the observed time that the virtual machine's host took from a CPU, for the CPU
+    /// with the largest share.
     pub stolen: f64,
     pub stolen_ticks: u64,
-    /// The share of the time for which the most urgent thread of a CPU did not get this CPU, for
-    /// the CPU with the largest share. `None` without the right to real-time priorities.
+    /// The share of the observed time for which the most urgent thread of a CPU was ready but did
+    /// not get this CPU, for the CPU with the largest share. `None` without the right to real-time
+    /// priorities.
     pub away: Option<f64>,
-    /// The longest delay of a thread that runs above all others, in us.
+    /// The longest wake-up delay of a thread that runs above all other threads, in us.
     pub floor_us: Option<f64>,
-    /// The CPU time of other programs, as a number of CPUs that they kept busy.
+    /// The CPU time of programs outside of the experiment, as a number of CPUs that they kept busy.
     pub foreign: f64,
-    /// The time for which threads of the experiment waited for a CPU, summed over threads, as a
-    /// multiple of the observed time.
+    /// The time for which threads of the experiment waited for a CPU, summed over these threads, as
+    /// a multiple of the observed time.
     pub queued: f64,
-    /// The share of the time in which some thread of the machine waited for a CPU. `None` if the
-    /// kernel does not count it.
+    /// The share of the observed time in which at least one thread of the machine waited for a CPU.
+    /// `None` if the kernel does not measure it.
     pub pressure: Option<f64>,
 }
 
@@ -103,10 +105,11 @@ struct Counters {
     at: Instant,
     stolen: Vec<u64>,
     pressure_us: Option<u64>,
-    /// The CPU time in ns of each process that does not belong to the experiment. The key is the
-    /// process id and the start time in ticks.
+    /// The CPU time in ns of each process that does not belong to the experiment, by process id and
+    /// start time in ticks.
     foreign: HashMap<(u32, u64), u64>,
-    /// The run-queue delay in ns of each thread of the experiment.
+    /// The time in ns for which each thread of the experiment has waited for a CPU since it began,
+    /// by thread id.
     queued: HashMap<u32, u64>,
 }
 
@@ -154,15 +157,16 @@ impl Counters {
     }
 }
 
-/// Reports whether a process outside of the experiment's tree counts as another program. Kernel
-/// threads do not count, because they work for all programs. onbeat's guards do not count either:
-/// they leave the tree on purpose.
+/// Returns whether a process outside of the experiment's process tree counts as another program.
+/// Kernel threads do not count, because they work for all programs. onbeat's guards do not count,
+/// because they belong to the experiment and leave its tree on purpose.
 fn is_foreign(stat: &Stat) -> bool {
     const KERNEL: u32 = 2;
     stat.id != KERNEL && stat.parent != KERNEL && !stat.name.starts_with("onbeat")
 }
 
-/// Returns by how much the counters grew in total. A new counter counts in full.
+/// Returns by how much the counters grew in total between `before` and `now`. A counter that is not
+/// in `before` counts from 0.
 fn grown<K: std::hash::Hash + Eq>(now: &HashMap<K, u64>, before: &HashMap<K, u64>) -> u64 {
     let grown = now
         .iter()

@@ -19,7 +19,8 @@ pub enum LabError {
     NoExtra {
         experiment: &'static str,
         option: &'static str,
-        /// The reason why the experiment cannot use the option, for example "streams no messages".
+        /// The reason why the experiment does not have the option, for example "streams no
+        /// messages".
         lacks: &'static str,
     },
     #[error("{action} {} failed: {source}", path.display())]

@@ -6,9 +6,11 @@ pub struct Estimate {
     pub value: f64,
     pub low: f64,
     pub high: f64,
-    /// The number of rounds behind the interval. `None` if the value does not come from rounds.
+    /// The number of rounds from which the interval comes. `None` if the value does not come from
+    /// rounds.
     pub rounds: Option<usize>,
-    /// The estimate over all rounds, including disturbed ones. `None` if no round was set aside.
+    /// The estimate over all rounds, including disturbed ones. `None` if no round was set aside as
+    /// disturbed.
     pub with_disturbed: Option<Spread>,
 }
 
@@ -50,7 +52,8 @@ impl Estimate {
     }
 }
 
-/// The rounds of a comparison: those that count, and all that were measured.
+/// The rounds of a comparison: the numbers of those that count, and the number of all measured
+/// rounds.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Kept {
     counted: Vec<usize>,
@@ -58,7 +61,8 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Creates `all` rounds. Rounds for which `is_aside` returns true do not count.
+    /// Returns the rounds of a comparison in which `all` rounds were measured. Rounds for which
+    /// `is_aside` returns true do not count.
     pub fn without(all: usize, is_aside: impl Fn(usize) -> bool) -> Kept {
         let counted = (0..all).filter(|round| !is_aside(*round)).collect();
         Kept { counted, all }
@@ -68,7 +72,7 @@ impl Kept {
         &self.counted
     }
 
-    /// Returns the rounds to show: those that count, or all if none does.
+    /// Returns the numbers of the rounds to show: those that count, or all rounds if none counts.
     pub fn shown(&self) -> Vec<usize> {
         match &self.counted[..] {
             [] => (0..self.all).collect(),
@@ -80,7 +84,8 @@ impl Kept {
         self.all
     }
 
-    /// Appends the rounds of another comparison, whose numbers follow those of this one.
+    /// Appends the rounds of the comparison `next`. Their numbers then follow the numbers of the
+    /// rounds that are already there.
     pub fn then(mut self, next: &Kept) -> Kept {
         self.counted
             .extend(next.counted.iter().map(|r| self.all + r));

@@ -4,8 +4,8 @@ use super::{Context, Report, Result};
 
 pub struct Experiment {
     pub name: &'static str,
-    /// One line for the list: what the experiment shows, and the table or figure of a paper that it
-    /// repeats.
+    /// One line for the list of experiments: what the experiment shows, and the table or figure of
+    /// a paper that it repeats.
     pub about: &'static str,
     pub parts: &'static [&'static str],
     pub takes: &'static [Extra],

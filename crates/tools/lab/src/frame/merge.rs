@@ -7,8 +7,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 const MARKS: [&str; 2] = ["<!-- runs: begin -->\n", "<!-- runs: end -->\n"];
-/// The prefix of the names of figures that the table always shows. Other figures need a target to
-/// be shown.
+/// The prefix of the names of figures that the table of runs shows even if they have no target.
 const ALWAYS: &str = "target.";
 
 pub fn read(dirs: &[PathBuf]) -> Result<Vec<Results>> {
@@ -120,7 +119,7 @@ fn value(figure: &Figure) -> String {
     )
 }
 
-/// Replaces the text between the marks of a document.
+/// Replaces the text between the two mark lines of a document.
 ///
 /// # Errors
 ///

@@ -12,8 +12,8 @@ pub fn quiet(command: &mut Command) -> &mut Command {
         .stderr(Stdio::piped())
 }
 
-/// Runs a program that must succeed and returns its standard output. Messages call the program
-/// `what`. `fix` is a sentence that says how to get the program if it is missing.
+/// Runs a program that must succeed and returns its standard output. Error messages call the
+/// program `what`. `fix` says how to get the program if it is missing.
 pub fn output(command: &mut Command, what: &str, fix: &str) -> Result<String> {
     let output = command
         .output()
@@ -28,8 +28,8 @@ pub fn output(command: &mut Command, what: &str, fix: &str) -> Result<String> {
 }
 
 impl Context {
-    /// Starts a program on each CPU that uses all the time it gets. Dropping the returned children
-    /// ends the programs.
+    /// Starts on each CPU a program that uses all the time that it gets. Dropping the returned
+    /// children ends the programs.
     pub fn busy_cpus(&self) -> Result<Vec<Guarded>> {
         let busy = |_| self.spawn(Command::new("sh").args(["-c", "while :; do :; done"]));
         (0..machine::cpus()).map(busy).collect()

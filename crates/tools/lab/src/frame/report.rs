@@ -10,7 +10,8 @@ pub const SCHEMA: &str = "onbeat-lab/2";
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
-    /// The figure's name, unique in the experiment. Words are joined by `_`, parts by `.`.
+    /// The figure's name, unique in the experiment. Words are joined by `_`, and the parts of the
+    /// name by `.`.
     pub name: String,
     pub value: f64,
     /// The figure's unit: `us`, `%`, `events/s`, `MB`, or `1` for a plain number.
@@ -20,7 +21,7 @@ pub struct Figure {
     pub relation: Option<Relation>,
     #[serde(flatten)]
     pub judgement: Option<Judgement>,
-    /// The figure's value in a paper or in another program, in the same unit.
+    /// The value of the same figure in a paper or of another program, in the same unit.
     pub baseline: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline_of: Option<String>,
@@ -53,8 +54,8 @@ impl Figure {
         }
     }
 
-    /// Creates a figure that was counted or computed. It does not depend on the machine's speed, so
-    /// one value decides on the verdict.
+    /// Creates a figure that was counted or computed. Such a figure does not depend on the
+    /// machine's speed, so a single value decides on the verdict.
     pub fn exact(name: impl Into<String>, value: f64, unit: impl Into<String>) -> Self {
         let mut figure = Figure::new(name, value, unit);
         figure.evidence.exact = true;
@@ -75,8 +76,8 @@ impl Figure {
         self
     }
 
-    /// Sets the machine's own part of the figure, measured without the program. If this part alone
-    /// misses the target, the verdict is never *missed*.
+    /// Sets the floor: the value of the figure that the machine alone causes, measured without the
+    /// program. If the floor misses the target, the verdict is never *missed*.
     pub fn floor(mut self, floor: impl Into<Option<f64>>) -> Self {
         self.evidence.floor = floor.into();
         self
@@ -233,8 +234,8 @@ impl Report {
         });
     }
 
-    /// Records in the figures from index `from` on why their run was disturbed. Does not change
-    /// exact figures and figures that come from rounds.
+    /// Stores the reason why a run was disturbed in the figures of this run, which begin at index
+    /// `from`. Does not change exact figures and figures that come from rounds.
     pub fn disturbed_by(&mut self, from: usize, why: Option<String>) {
         for figure in self.figures.iter_mut().skip(from) {
             let evidence = &mut figure.evidence;

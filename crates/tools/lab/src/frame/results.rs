@@ -18,7 +18,7 @@ pub struct Results {
     pub run: RunFacts,
     pub machine: Machine,
     pub load: Load,
-    /// The rule that decides whether a round was disturbed. It is fixed before the run.
+    /// The limits that decide whether a round was disturbed. They are fixed before the run.
     pub rule: Rule,
     pub disturbance: Disturbance,
     pub rounds: Vec<RoundsTaken>,

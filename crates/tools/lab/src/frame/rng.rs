@@ -11,8 +11,8 @@ impl Rng {
         Rng(seed)
     }
 
-    /// Creates a generator for one purpose, so that a new purpose does not change the numbers of
-    /// the others.
+    /// Creates a generator for one purpose. Each purpose has its own numbers, so a new purpose does
+    /// not change the numbers of the other purposes.
     pub fn for_purpose(seed: u64, purpose: &str) -> Self {
         // FNV-1a
         let hash = purpose.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| {

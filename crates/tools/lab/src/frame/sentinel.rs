@@ -7,15 +7,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 const PERIOD_NS: u64 = 2_000_000;
-/// The SCHED_FIFO priority of the measuring threads. No measured program has a higher one.
+/// The SCHED_FIFO priority of the threads that measure wake-up delays. No measured program has a
+/// higher priority.
 const PRIORITY: i32 = 99;
 const USUAL_DELAY_NS: u64 = 200_000;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Lateness {
     pub longest_ns: u64,
-    /// The sum of all delays beyond [`USUAL_DELAY_NS`]: the time for which the thread did not get
-    /// its CPU.
+    /// The sum of the parts of all wake-up delays beyond [`USUAL_DELAY_NS`]: the time for which the
+    /// thread did not get its CPU.
     pub away_ns: u64,
 }
 
@@ -26,13 +27,14 @@ impl Lateness {
     }
 }
 
-/// One measuring thread on each CPU. Dropping this value ends the threads.
+/// One thread on each CPU that measures how late the machine wakes it up. Dropping this value ends
+/// the threads.
 pub struct Sentinels {
     seen: Vec<Arc<Mutex<Lateness>>>,
     ended: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
-    /// Whether the measuring threads have a real-time priority. Without it, measured programs delay
-    /// them.
+    /// Whether the measuring threads have a real-time priority. Without one, measured programs
+    /// delay the threads, and the delays say nothing about the machine.
     urgent: bool,
 }
 
@@ -65,8 +67,8 @@ impl Sentinels {
         }
     }
 
-    /// Returns the delays of the threads since the last call, by CPU. Returns `None` if the threads
-    /// have no real-time priority.
+    /// Returns the wake-up delays of the measuring threads since the last call, by CPU. Returns
+    /// `None` if the threads have no real-time priority.
     pub fn take(&self) -> Option<Vec<Lateness>> {
         let taken = self
             .seen
@@ -118,7 +120,7 @@ fn sleep_until(due_ns: u64) {
 }
 
 /// Binds the calling thread to a CPU and gives it a real-time priority. Returns whether both
-/// worked.
+/// succeeded.
 fn become_urgent(cpu: usize) -> bool {
     let parameter = libc::sched_param {
         sched_priority: PRIORITY,

@@ -14,7 +14,8 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// The limits for repeated rounds, as multiples of the number of planned rounds and of their time.
+/// The limits for repeated rounds: their number as a multiple of the number of planned rounds, and
+/// their time as a multiple of the time of the planned rounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
     pub rounds: f64,
@@ -35,8 +36,9 @@ impl Limits {
 const DISTURBED_IN_A_ROW_MAX: usize = 3;
 
 /// Returns the order of measurements as `(round, arm)`. In each round, each arm has one turn. Every
-/// second round reverses the previous one (A B, B A), so that a linear drift cancels. Each pair of
-/// rounds starts in random order, so that nothing periodic favours an arm.
+/// second round reverses the order of the previous round (A B, B A), so that a linear drift
+/// cancels. The order of each such pair of rounds is random, so that nothing periodic favours an
+/// arm.
 pub fn schedule(arms: usize, rounds: usize, rng: &mut Rng) -> Vec<(usize, usize)> {
     let mut order: Vec<usize> = (0..arms).collect();
     let mut out = Vec::with_capacity(arms * rounds);
@@ -57,7 +59,7 @@ pub struct RoundsTaken {
     pub planned: usize,
     pub measured: usize,
     pub set_aside: Vec<SetAside>,
-    /// The worst value of each disturbance in the rounds that count.
+    /// The worst value of each kind of disturbance in the rounds that count.
     pub counted: Disturbance,
 }
 
@@ -70,8 +72,8 @@ pub struct SetAside {
 
 pub type RoundsLog = Rc<RefCell<Vec<RoundsTaken>>>;
 
-/// The plan of a comparison. It does not read a clock or observe the machine: callers pass times
-/// and disturbances.
+/// The plan of a comparison. It does not read a clock and does not observe the machine: callers
+/// pass times and disturbances to it.
 struct Plan {
     left: VecDeque<Vec<(usize, usize)>>,
     round: Vec<(usize, usize)>,
@@ -82,7 +84,8 @@ struct Plan {
     limits: Limits,
     in_vain: usize,
     planned_time: Option<Duration>,
-    /// For each round, the planned round whose place it takes.
+    /// For each measured round, the planned round that it repeats. For a planned round, its own
+    /// number.
     origins: Vec<usize>,
     waiting: VecDeque<Vec<(usize, usize)>>,
     why: Option<(String, Disturbance)>,
@@ -185,13 +188,14 @@ impl Plan {
 }
 
 /// Iterates over the turns of a comparison, and observes the machine during them. A turn lasts
-/// until the caller asks for the next one.
+/// until the caller asks for the next turn.
 pub struct Turns {
     what: String,
     plan: Plan,
     observer: Option<Observer>,
     begun: Instant,
-    /// Set while a turn, or several short turns of a round together, are observed.
+    /// Whether the machine is being observed, during a turn or during several short turns of a
+    /// round together.
     is_in_stretch: bool,
     worst: Disturbance,
     log: RoundsLog,
@@ -215,7 +219,7 @@ impl Turns {
         }
     }
 
-    /// Creates turns without an observer, so that no round counts as disturbed.
+    /// Creates turns that do not observe the machine, so that no round counts as disturbed.
     #[cfg(test)]
     pub fn quiet(arms: usize, rounds: usize, rng: &mut Rng) -> Turns {
         let turns = schedule(arms, rounds, rng);
@@ -226,18 +230,19 @@ impl Turns {
         }
     }
 
-    /// Returns the number of planned rounds. Repeated rounds are numbered from this number on.
+    /// Returns the number of planned rounds. The numbers of repetitions follow the numbers of the
+    /// planned rounds.
     pub fn planned(&self) -> usize {
         self.plan.planned
     }
 
-    /// Returns the planned round whose place a round takes: the round itself, or the one that it
-    /// repeats.
+    /// Returns the planned round that `round` repeats. For a planned round, returns `round` itself.
     pub fn origin(&self, round: usize) -> usize {
         self.plan.origins[round]
     }
 
-    /// Ends the comparison. Returns the rounds that count, and reports those that were set aside.
+    /// Ends the comparison. Returns the rounds that count, and writes the rounds that were set
+    /// aside into the log.
     pub fn finish(self) -> Kept {
         let aside = &self.plan.aside;
         let kept = Kept::without(self.plan.measured, |round| {

@@ -9,7 +9,8 @@ use super::estimate::Spread;
 use super::Estimate;
 use serde::{Deserialize, Serialize};
 
-/// The smallest number of undisturbed rounds that decides. Two rounds have no usable spread.
+/// The smallest number of undisturbed rounds that can decide on a verdict. Two rounds have no
+/// usable spread.
 pub const DECIDING_ROUNDS: usize = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,7 +37,8 @@ pub struct Judgement {
     /// The figure, interval or value that decided on the verdict, or the reason why nothing
     /// decided.
     pub decided_by: String,
-    /// The smallest effect, in the figure's unit, that nine of ten such runs would detect.
+    /// The smallest effect, in the figure's unit, that nine of ten measurements like this one would
+    /// detect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tells: Option<f64>,
 }
@@ -53,22 +55,25 @@ impl Judgement {
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Evidence {
-    /// Whether the value was counted or computed, so that the machine's speed has no part in it.
+    /// Whether the value was counted or computed, so that it does not depend on the machine's
+    /// speed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exact: bool,
-    /// The 95 % confidence interval.
+    /// The 95 % confidence interval of the value, in the figure's unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval: Option<(f64, f64)>,
-    /// The number of undisturbed rounds behind the interval. `None` if the interval comes from
-    /// blocks of a single run.
+    /// The number of undisturbed rounds from which the interval comes. `None` if the interval comes
+    /// from blocks of a single run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rounds: Option<usize>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub with_disturbed: Option<Spread>,
-    /// The machine's own part of the figure, measured without the program, in the figure's unit.
+    /// The value of the figure that the machine alone causes, measured without the program, in the
+    /// figure's unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub floor: Option<f64>,
-    /// Why the run of the figure was disturbed. Always `None` for figures that come from rounds.
+    /// Why the run from which the figure comes was disturbed. Always `None` for figures that come
+    /// from rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disturbed: Option<String>,
 }
@@ -107,7 +112,7 @@ impl Relation {
     }
 
     /// Returns the verdict for a confidence interval. Returns `None` if the target lies within the
-    /// interval.
+    /// interval, because both verdicts are then possible.
     fn decide(self, (low, high): (f64, f64), target: f64) -> Option<Verdict> {
         match (self.holds(low, target), self.holds(high, target)) {
             (true, true) => Some(Verdict::Met),
@@ -150,7 +155,8 @@ pub fn judge(value: f64, evidence: &Evidence, relation: Relation, target: f64) -
     }
 }
 
-/// Returns why the evidence decides nothing for any interval, or `None` if the interval decides.
+/// Returns the reason why the evidence cannot decide, whatever its interval is. Returns `None` if
+/// the interval can decide.
 fn obstacle(evidence: &Evidence) -> Option<String> {
     match (evidence.rounds, &evidence.disturbed) {
         (Some(rounds), _) if rounds < DECIDING_ROUNDS => {

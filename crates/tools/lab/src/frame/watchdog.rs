@@ -11,8 +11,8 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts a watchdog. When a step hangs, `on_hang` gets its name and its limit, and runs once
-    /// on the watchdog's thread.
+    /// Starts a watchdog. If a step exceeds its time limit, calls `on_hang` once with the step's
+    /// name and limit, on the watchdog's thread.
     pub fn start(on_hang: impl FnOnce(&str, Duration) + Send + 'static) -> Self {
         let (steps, heard) = mpsc::channel::<(String, Duration)>();
         std::thread::spawn(move || {

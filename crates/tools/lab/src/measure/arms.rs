@@ -7,8 +7,8 @@ use crate::frame::rng::Rng;
 use crate::frame::{Context, Estimate, Kept, Raw, Result, Turns};
 use crate::measure::stats::{bootstrap, mean, over_rounds, Sorted, RESAMPLES};
 
-/// Calls `measure` with the arm and the round of each turn, and collects the samples. Disturbed
-/// rounds are set aside.
+/// Calls `measure` with the arm and the round of each turn, and collects the samples. Marks
+/// disturbed rounds as set aside.
 pub fn interleave<E>(
     mut turns: Turns,
     names: &[&str],
@@ -26,7 +26,7 @@ pub fn interleave<E>(
 pub struct ArmSamples {
     names: Vec<String>,
     rounds: Vec<Vec<Vec<f64>>>,
-    /// The rounds that count. `None` if all do.
+    /// The rounds that count. `None` if all rounds count.
     kept: Option<Kept>,
 }
 
@@ -78,8 +78,8 @@ impl ArmSamples {
         )
     }
 
-    /// Returns the numbers of the rounds in which both arms have samples. Also returns which of
-    /// these rounds count, as indices into the returned numbers.
+    /// Returns the numbers of the rounds in which arms `a` and `b` both have samples. Also returns
+    /// which of these rounds count, as indices into the returned numbers.
     fn complete(&self, a: usize, b: usize) -> (Vec<usize>, Kept) {
         let complete: Vec<usize> = (0..self.rounds.len())
             .filter(|&r| !self.rounds[r][a].is_empty() && !self.rounds[r][b].is_empty())
@@ -90,7 +90,7 @@ impl ArmSamples {
         (complete, kept)
     }
 
-    /// Estimates by how much the mean of arm `b` exceeds that of arm `a`, from the differences
+    /// Estimates by how much the mean of arm `b` exceeds the mean of arm `a`, from the differences
     /// within each round.
     pub fn added_mean(&self, a: usize, b: usize, rng: &mut Rng) -> Estimate {
         let (complete, kept) = self.complete(a, b);
@@ -101,8 +101,8 @@ impl ArmSamples {
         over_rounds(&kept, &differences, rng, mean)
     }
 
-    /// Estimates by how much the quantile `q` of arm `b` exceeds that of arm `a`, over the samples
-    /// of all rounds together.
+    /// Estimates by how much the quantile `q` of arm `b` exceeds the quantile `q` of arm `a`. Each
+    /// quantile is over the samples of all rounds together.
     pub fn added_quantile(&self, a: usize, b: usize, q: f64, rng: &mut Rng) -> Estimate {
         self.compare(a, b, q, rng, |va, vb| vb - va)
     }
@@ -206,9 +206,9 @@ mod tests {
         assert_eq!(s.added_quantile(0, 1, 0.5, &mut Rng::new(1)).value, 50.0);
     }
 
-    /// Simulates comparisons of two arms, the second of which takes `factor` times as long. Rounds
-    /// share a drift, and each turn has its own noise of a tenth. Returns for each comparison the
-    /// ratio of medians.
+    /// Simulates `runs` comparisons of two arms, the second of which takes `factor` times as long.
+    /// The arms drift together from round to round, and each turn has its own noise of about 10 %.
+    /// Returns for each comparison the estimated ratio of medians.
     fn simulated(rounds: usize, factor: f64, runs: u64) -> Vec<Estimate> {
         let one = |seed| {
             let mut rng = Rng::for_purpose(seed, "arms");

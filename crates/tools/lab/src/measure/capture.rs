@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// The first bytes of a mark. A mark in a packet shows which message the packet carries.
+/// The first bytes of a mark. A mark in a packet shows to which message the packet's data belong.
 pub const MAGIC: [u8; 4] = 0x6f6e_6274u32.to_le_bytes();
 const UNIT: usize = 16;
-/// The number of bytes of a packet that are searched for marks. It covers whole packets, even where
-/// the kernel merges several into one.
+/// The number of bytes of a packet that are searched for marks. It is the size of the largest
+/// packet, because the kernel can merge several packets into one.
 const SEARCHED_BYTES: usize = (64 << 10) + 256;
 const BUFFER: i32 = 256 << 20;
 const ETH_P_ALL: u16 = 3;
@@ -144,8 +144,8 @@ fn read(socket: &OwnedFd, direction: Direction, stop: &AtomicBool) -> io::Result
     }
 }
 
-/// Receives a packet. Returns its length and its time in ns of CLOCK_REALTIME. Returns `None` for a
-/// packet in the other direction.
+/// Receives a packet into a buffer. Returns the packet's length and its time in ns of
+/// CLOCK_REALTIME. Returns `None` for a packet in the other direction.
 fn receive(
     socket: &OwnedFd,
     direction: Direction,
@@ -199,11 +199,11 @@ fn lost(socket: &OwnedFd) -> io::Result<u32> {
     checked(got).map(|_| counts[1])
 }
 
-/// Returns the messages that a packet carries, in order.
+/// Returns the marks of the messages that a packet carries, in their order in the packet.
 ///
-/// A message repeats its mark in each unit. A unit counts only if it equals one of the next two
-/// units, because the times of a message follow its first mark. Without this check, a unit that a
-/// middleware's header cuts in two would look like another message.
+/// A message repeats its mark in units of equal size. The times of the message follow its first
+/// mark, so a unit counts only if it equals one of the next two units. Without this check, a unit
+/// that the header of a middleware divides would look like another message.
 pub fn marks(packet: &[u8]) -> Vec<Mark> {
     let mut found: VecDeque<Mark> = VecDeque::new();
     let mut at = 0;

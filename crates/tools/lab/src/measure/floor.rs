@@ -8,8 +8,8 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// A histogram of wake-up latencies in us, and the longest latency, which may lie beyond the
-/// histogram.
+/// A histogram of the machine's wake-up latencies in us, and the longest latency, which may be too
+/// long for the histogram.
 #[derive(Default, Clone)]
 pub struct Floor {
     counts: BTreeMap<u64, u64>,
@@ -44,8 +44,8 @@ impl Floor {
 
     /// Parses the output of cyclictest.
     ///
-    /// Its lines are `000012 000345 000007` (microseconds, then a count for each thread) and `# Max
-    /// Latencies: 00123 00045`.
+    /// Its lines are `000012 000345 000007` (a latency in us, then the number of times that each
+    /// thread had this latency) and `# Max Latencies: 00123 00045` (us, one for each thread).
     fn read(text: &str) -> Floor {
         let mut floor = Floor::default();
         let numbers = |text: &str| -> Vec<u64> {
@@ -68,8 +68,8 @@ impl Floor {
     }
 }
 
-/// A run of cyclictest beside an arm. It has one thread per CPU at priority 99, which wakes up
-/// every 2 ms.
+/// A run of cyclictest while an arm is measured. It has one thread per CPU at priority 99, which
+/// wakes up every 2 ms.
 pub struct Cyclictest {
     child: Guarded,
     out: PathBuf,
@@ -100,8 +100,8 @@ impl Cyclictest {
     }
 }
 
-/// Runs cyclictest on an otherwise idle machine. If it is not installed, the report lists this part
-/// as skipped.
+/// Runs cyclictest on an otherwise idle machine. If cyclictest is not installed, the report lists
+/// this part as skipped.
 pub fn measure(context: &mut Context, report: &mut Report) -> Result<()> {
     context.step("the machine's floor (cyclictest)", 120);
     let seconds = context.pick_of_three("20", "10", "3");

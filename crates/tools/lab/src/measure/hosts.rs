@@ -15,8 +15,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 pub const INTERFACE: &str = "link0";
-/// The number of bytes that the limited link may send at once before its rate applies. They take
-/// 0.13 ms at 1 Gbit/s.
+/// The number of bytes that may leave on the limited link at once before the limit of its rate
+/// applies. They take 0.13 ms at 1 Gbit/s.
 const BURST: u32 = 16 << 10;
 const UP_WITHIN: Duration = Duration::from_secs(10);
 
@@ -41,8 +41,9 @@ pub enum Limit {
     Rate {
         bits_per_second: u64,
     },
-    /// The link has a limited rate, and `SO_PRIORITY` decides the order of packets. `pfifo_fast`
-    /// sorts them: it equals `tc prio` with three bands and the usual map, and every kernel has it.
+    /// The link has a limited rate, and `SO_PRIORITY` decides the order of packets. The qdisc
+    /// `pfifo_fast` sorts the packets. It works like `tc prio` with three bands and the usual map,
+    /// and every kernel has it.
     Sorted {
         bits_per_second: u64,
     },
@@ -79,8 +80,8 @@ impl Hosts {
         Ok(hosts)
     }
 
-    /// Waits until both interfaces are up. The kernel may report this a second later, and a
-    /// middleware that starts earlier does not find the other host.
+    /// Waits until the network interfaces of both hosts are up. The kernel may take a second to
+    /// report this, and a middleware that starts earlier does not find the other host.
     fn until_running(&self) -> Result<()> {
         let until = Instant::now() + UP_WITHIN;
         let runs = |host| {

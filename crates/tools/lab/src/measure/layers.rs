@@ -11,7 +11,7 @@ const CHAINS: u64 = 10;
 const PERIOD_NS: u64 = 100_000_000;
 const START_NS: u64 = 1_000_000_000_000;
 
-/// The handle of a process's node. The constants below are the first handles of other kinds of
+/// The handle of a process's node. The following constants are the first handles of other kinds of
 /// objects.
 const NODE: u64 = 0x1000;
 const PUBLISHER: u64 = 0x2000;
@@ -19,7 +19,7 @@ const TIMER: u64 = 0x3000;
 const SUBSCRIPTION: u64 = 0x4000;
 const OBJECT: u64 = 0x5000;
 const CALLBACK: u64 = 0x6000;
-/// The distance from the handle of an rcl object to the handle of its rmw object.
+/// The number to add to the handle of an rcl object to get the handle of its rmw object.
 const RMW: u64 = 0x10000;
 
 #[derive(Debug, Clone, Copy)]
@@ -43,9 +43,9 @@ impl Place {
 
     /// Returns the nodes whose outputs this node takes.
     ///
-    /// The first layer has no inputs. In the other layers, a node takes the output of its
-    /// predecessor. In every third layer it also takes the output of the predecessor's neighbour,
-    /// and publishes when both have arrived.
+    /// Nodes of the first layer have no inputs. A node of another layer takes the output of the
+    /// node before it in its chain. In every third layer, a node also takes the output of the
+    /// neighbour of that node, and publishes when both outputs have arrived.
     fn inputs(self) -> Vec<Place> {
         let layer = self.layer.wrapping_sub(1);
         let before = |chain| Place { layer, chain };
@@ -56,8 +56,9 @@ impl Place {
         }
     }
 
-    /// Returns the time at which the node publishes in a round. Callbacks take 50 us. The time
-    /// varies by up to 40 us, so that distributions get several buckets.
+    /// Returns the time at which the node publishes in a round, in ns of CLOCK_MONOTONIC. The time
+    /// varies by up to 40 us from round to round, so that distributions get several buckets.
+    /// Callbacks take 50 us.
     fn published_ns(self, round: u64) -> u64 {
         let wander = (round * 7 + self.chain * 13 + self.layer * 29) % 41 * 1000;
         let at = 5_000_000 * self.layer + 300_000 * self.chain;

@@ -23,8 +23,9 @@ pub fn compile(name: &str, source: &str, arguments: &[String]) -> Result<PathBuf
     })
 }
 
-/// Compiles source files of the project's tree and returns the program's path. `also` lists the
-/// files that they include. As in [`compile()`], a program with the same contents is reused.
+/// Compiles source files from the project's source tree and returns the path of the program. `also`
+/// lists the files that the source files include. As in [`compile()`], a program that was compiled
+/// before from the same contents is reused.
 pub fn build(
     name: &str,
     compiler: &str,
@@ -45,8 +46,8 @@ pub fn build(
     })
 }
 
-/// Returns the cached program made from `parts`. If there is none, `make` creates it under a
-/// temporary name.
+/// Returns the cached program that was made from `parts`. If there is none, `make` creates it under
+/// a temporary name.
 fn kept(
     name: &str,
     parts: impl Hash,

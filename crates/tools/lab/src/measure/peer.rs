@@ -13,8 +13,8 @@ use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// The time for which a peer may be silent. It covers a slow start, a run, and the peer's own time
-/// limits.
+/// The longest time in which a peer program may send no line. It covers a slow start, a run, and
+/// the program's own time limits.
 const PATIENCE: Duration = Duration::from_secs(40);
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -69,7 +69,8 @@ pub struct Peer {
     child: Guarded,
     input: Option<ChildStdin>,
     lines: Receiver<String>,
-    /// The peer's standard error, in a file, because nobody reads a pipe while the program runs.
+    /// A file with the peer program's standard error. It is a file, because nobody would read a
+    /// pipe while the program runs.
     errors: File,
 }
 
@@ -115,8 +116,8 @@ impl Peer {
         }
     }
 
-    /// Waits for a line that begins with `answer` and returns the words after it. Returns `None` if
-    /// no such line comes in time. Ignores other lines.
+    /// Waits for a line that begins with `answer` and returns the words after `answer`. Returns
+    /// `None` if no such line comes before `until`. Ignores other lines.
     pub fn hear(&mut self, answer: &str, until: Instant) -> Result<Option<String>> {
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -206,8 +207,8 @@ impl Peer {
         clock::process_cpu_ns(self.pid()).ok_or_else(|| self.failure("it ended early"))
     }
 
-    /// Returns the resident and the proportional memory in KiB. Proportional memory counts a shared
-    /// page in equal parts for the processes that share it.
+    /// Returns the resident and the proportional memory of the process in KiB. Proportional memory
+    /// counts a shared page in equal parts for the processes that share it.
     pub fn memory_kib(&self) -> Result<(u64, u64)> {
         let memory = Status::of_memory(self.pid()).map_err(|e| LabError::program(&self.name, e))?;
         match (memory.number("Rss"), memory.number("Pss")) {
@@ -217,11 +218,12 @@ impl Peer {
     }
 }
 
-/// Returns the CPU time in ns that the peers' threads and the kernel's threads have used so far. It
-/// comes from the kernel's accounts of threads, which leave out the time that the host took.
+/// Returns the CPU time in ns that the threads of the peer programs and of the kernel have used so
+/// far.
 ///
-/// All threads of the kernel count, because they carry packets for all programs. Interrupts during
-/// which a CPU is idle are in no thread's account.
+/// The CPU time comes from the kernel's accounts of threads, which leave out the time that the host
+/// took. All threads of the kernel count, because they carry packets for all programs. Interrupts
+/// during which a CPU is idle are in no thread's account.
 pub fn used_ns(peers: &[Peer]) -> Result<u64> {
     const KERNEL: u32 = 2;
     let is_kernel = |stat: &Stat| stat.parent == KERNEL;
@@ -231,8 +233,8 @@ pub fn used_ns(peers: &[Peer]) -> Result<u64> {
     Ok(kernel + peers.iter().map(Peer::cpu_ns).sum::<Result<u64>>()?)
 }
 
-/// Makes all peers begin their prepared run after `lead`. Returns the start in ns of
-/// CLOCK_MONOTONIC.
+/// Makes all peer programs begin their prepared run together, after the time `lead`. Returns the
+/// start of the run in ns of CLOCK_MONOTONIC.
 pub fn start_all(peers: &mut [Peer], lead: Duration) -> Result<i64> {
     let start_ns = clock::monotonic_ns() as i64 + lead.as_nanos() as i64;
     for peer in peers {

@@ -10,8 +10,8 @@ const PERF_EVENT_IOC_DISABLE: libc::c_ulong = 0x2401;
 const OPENING: &str = "opening the perf events of a process";
 const LINK: &str = "anon_inode:[perf_event]";
 
-/// Copies of all perf events that a process had open. They stay alive even after the process has
-/// ended.
+/// Copies of the descriptors of all perf events that a process had open. The events stay open even
+/// after the process has ended.
 #[derive(Debug)]
 pub struct PerfEvents(Vec<OwnedFd>);
 
@@ -38,8 +38,9 @@ impl PerfEvents {
         numbers.iter().map(copy).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Switches all events, and the events inherited from them, on or off. Also switches on an
-    /// event that the process has switched off until a child inherits it.
+    /// Switches all perf events on or off, including the copies that child threads and processes
+    /// inherited. An event that the process itself keeps off until a child inherits it is switched
+    /// on, too.
     pub fn switch(&self, on: bool) -> Result<()> {
         let request = match on {
             true => PERF_EVENT_IOC_ENABLE,

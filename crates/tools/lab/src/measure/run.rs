@@ -21,9 +21,9 @@ impl Run {
         format!("run bytes={bytes} {other}rate_hz={rate_hz} count={count} file={file}")
     }
 
-    /// Sends the settings of a run to all processes, each with a file for its samples, and waits
-    /// until all are ready. All prepare at the same time, because each may wait for the processes
-    /// to which it sends.
+    /// Sends the settings of a run to all processes, each with a file for its samples, and then
+    /// waits until all are ready. Waits only after the last sending, because a process may get
+    /// ready only after the processes to which it sends.
     pub fn prepare<'f>(
         &self,
         peers: &mut [Peer],
@@ -38,8 +38,8 @@ impl Run {
     }
 }
 
-/// Makes prepared processes begin after `lead`, waits for their end, and returns the usage of each.
-/// The run lasts `takes`.
+/// Makes prepared processes begin after the time `lead`, waits for their end, and returns the
+/// resources that each process used. `takes` is the expected length of the run.
 pub fn carry_out(peers: &mut [Peer], lead: Duration, takes: Duration) -> Result<Vec<Usage>> {
     start_all(peers, lead)?;
     // Senders stand last in the list and end first.

@@ -17,8 +17,8 @@ impl Sample {
         (self.received_ns - self.sent_ns) as f64 / 1e3
     }
 
-    /// Returns the time in us from the message's due time until it could be read. A delay of the
-    /// sender counts too.
+    /// Returns the time in us from when the message was due to be sent until it could be read. A
+    /// delay of the sender counts, too.
     pub fn since_due_us(&self) -> f64 {
         (self.received_ns - self.intended_ns) as f64 / 1e3
     }

@@ -22,8 +22,8 @@ impl Sorted {
         &self.0
     }
 
-    /// Returns the nearest-rank quantile: the smallest sample that at least a share `q` of all
-    /// samples does not exceed. Returns 0 without samples.
+    /// Returns the nearest-rank quantile: the smallest sample for which at least the share `q` of
+    /// all samples is not larger. Returns 0 without samples.
     pub fn quantile(&self, q: f64) -> f64 {
         if self.0.is_empty() {
             return 0.0;
@@ -80,7 +80,7 @@ impl Sorted {
 pub struct Summary {
     pub count: usize,
     pub mean: f64,
-    /// The standard deviation of the samples (divided by n - 1).
+    /// The standard deviation of the samples, estimated with the divisor n - 1.
     pub sd: f64,
     pub p50: f64,
     pub p90: f64,
@@ -107,8 +107,8 @@ pub fn mean_80(values: &[f64]) -> Estimate {
     Estimate::within(summary.mean, (summary.mean - half, summary.mean + half))
 }
 
-/// Returns the mean after outliers were replaced by the median, as papers do. Outliers lie more
-/// than 1.5 interquartile ranges outside of the quartiles.
+/// Returns the mean of the samples after outliers were replaced by the median, as papers do. An
+/// outlier is more than 1.5 interquartile ranges below the first or above the third quartile.
 pub fn mean_replaced(sorted: &Sorted) -> f64 {
     let (low, high) = (sorted.quantile(0.25), sorted.quantile(0.75));
     let reach = 1.5 * (high - low);
@@ -129,11 +129,13 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// Returns a figure over whole rounds with its 95 % confidence interval. Resamples whole rounds,
-/// because samples within a round depend on each other. Rounds that were set aside do not count,
-/// but the estimate also has the figure over all rounds. If fewer than [`DECIDING_ROUNDS`] rounds
-/// count, the value comes from all rounds and decides nothing. An equal `rng` gives an equal
-/// result.
+/// Returns an estimate of the figure that `figure` computes from the given rounds, with its 95 %
+/// confidence interval.
+///
+/// Resamples whole rounds, because samples within a round depend on each other. Rounds that were
+/// set aside do not count, but the estimate also has the figure over all rounds. If fewer than
+/// [`DECIDING_ROUNDS`] rounds count, the value comes from all rounds, and no verdict is based on
+/// it. An equal `rng` gives an equal result.
 pub fn bootstrap(
     rounds: impl Into<Kept>,
     resamples: usize,
@@ -189,9 +191,9 @@ fn interval(
     )
 }
 
-/// Returns the factor by which an interval over few rounds must be wider than that of the
-/// resamples. It is the product of two ratios: Student's quantile to the normal one, and the
-/// deviation of a sample to that of its resamples.
+/// Returns the factor by which the interval from resampling few rounds must be made wider. The
+/// factor is the product of two ratios: of Student's quantile to the normal quantile, and of a
+/// sample's standard deviation to that of its resamples.
 ///
 /// Student's quantile is that of a 97 % interval. With that of a 95 % interval, the medians of
 /// equal arms differed in 5 to 7 % of simulated runs.
@@ -203,7 +205,8 @@ fn widening(rounds: usize) -> f64 {
     student_quantile(0.985, n - 1.0) / 1.96 * (n / (n - 1.0)).sqrt()
 }
 
-/// Estimates a figure from the values of all measured rounds, in their order.
+/// Estimates a figure from `values`, which has one value for each measured round, in the order of
+/// the rounds.
 pub fn over_rounds(
     kept: &Kept,
     values: &[f64],
@@ -216,8 +219,8 @@ pub fn over_rounds(
     })
 }
 
-/// Estimates a figure from independent values of one run, such as one for each cell. All values
-/// count, so the figure decides nothing if the run was disturbed.
+/// Estimates a figure from independent values of a single run, for example one for each cell. All
+/// values count, so a disturbed run gives no verdict.
 pub fn resampled(values: &[f64], rng: &mut Rng, figure: impl Fn(&[f64]) -> f64) -> Estimate {
     let estimate = over_rounds(&Kept::from(values.len()), values, rng, figure);
     Estimate {
@@ -228,15 +231,17 @@ pub fn resampled(values: &[f64], rng: &mut Rng, figure: impl Fn(&[f64]) -> f64) 
 
 const BLOCKS_PER_RUN: usize = 20;
 
-/// Estimates a figure from the samples of a single run, in the order of measurement. The run is cut
-/// into blocks. The interval shows the spread within this run, not the spread between runs.
+/// Estimates a figure from the samples of a single run, in the order of measurement. The samples
+/// are divided into blocks. The interval shows the spread between these blocks, not the spread
+/// between runs.
 pub fn over_blocks(samples: &[f64], figure: impl Fn(&Sorted) -> f64) -> Estimate {
     blocks(samples.len(), |pick| {
         figure(&Sorted::new(pick.iter().map(|&i| samples[i])))
     })
 }
 
-/// Estimates a figure from `len` samples of a single run. `figure` gets the indices of the samples.
+/// Estimates a figure from `len` samples of a single run, which are divided into blocks. `figure`
+/// gets the indices of the samples.
 pub fn blocks(len: usize, figure: impl Fn(&[usize]) -> f64) -> Estimate {
     let blocks = BLOCKS_PER_RUN.min(len);
     let start = |block: usize| block * len / blocks.max(1);

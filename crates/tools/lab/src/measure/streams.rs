@@ -158,7 +158,8 @@ fn parse(text: &str, limit_ns: u64) -> Result<Arrivals, String> {
     Ok(arrivals)
 }
 
-/// Returns the quantile `u` of the bounded Pareto distribution between `low` and `high`.
+/// Returns the quantile `u` (0 to 1) of the Pareto distribution with exponent `shape`, bounded by
+/// `low` and `high`.
 fn quantile(u: f64, low: f64, high: f64, shape: f64) -> f64 {
     let ratio = (low / high).ln();
     if shape.abs() < 1e-9 {
@@ -168,8 +169,8 @@ fn quantile(u: f64, low: f64, high: f64, shape: f64) -> f64 {
     low * (-(-u * tail).ln_1p() / shape).exp()
 }
 
-/// Returns `n` ascending values with exactly this minimum and maximum. Their sum differs from `n`
-/// times the mean by at most half a nanosecond.
+/// Returns `n` ascending values with exactly the minimum and maximum of `spread`. Their sum differs
+/// from `n` times the mean of `spread` by at most half a nanosecond.
 fn values(spread: Spread, n: usize) -> Result<Vec<u64>> {
     let Spread { min, mean, max } = spread;
     let total = (mean * n as f64).round() as i64;

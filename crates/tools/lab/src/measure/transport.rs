@@ -12,7 +12,8 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// The SCHED_FIFO priority of all measured programs, so that other programs do not disturb them.
+/// The SCHED_FIFO priority of all measured programs. With it, programs without real-time priority
+/// do not disturb them.
 const REAL_TIME_PRIORITY: i32 = 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,7 +60,7 @@ pub struct Arm {
     /// Whether the middleware copies the payload, so that large messages cannot be sent often.
     pub copies: bool,
     pub colour: usize,
-    /// The `role=` argument of a process in which one thread sends and receives.
+    /// The `role=` argument of the arm's program if one thread of it both sends and receives.
     pub thread_role: &'static str,
 }
 
@@ -86,7 +87,8 @@ const fn copying(arm: Arm) -> Arm {
     }
 }
 
-/// The arm that only makes the system call for waking a thread. No transport can be faster.
+/// The arm that only makes the system call that wakes a thread. No transport that wakes its
+/// receiver can be faster.
 pub const FUTEX: Arm = arm("futex", Program::Futex, 0);
 pub const CYCLONE: Arm = copying(arm("Cyclone DDS, loopback", Program::Cyclone, 6));
 pub const CYCLONE_ICEORYX: Arm = Arm {
@@ -125,8 +127,8 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Builds the programs and starts iceoryx's daemon. The report lists arms whose programs failed
-    /// as skipped.
+    /// Builds the programs of all arms and starts iceoryx's daemon. The report lists the arms whose
+    /// programs could not be built or started as skipped.
     pub fn prepare(context: &mut Context, report: &mut Report) -> Result<Peers> {
         let mut peers = Peers::of_programs(context, report, &ALL)?;
         match Roudi::start(context) {
@@ -234,8 +236,8 @@ impl Peers {
     }
 }
 
-/// Returns settings with which Cyclone DDS uses only the loopback interface. Each kind of arm has
-/// its own domain, so that arms do not find each other.
+/// Returns settings with which Cyclone DDS uses only the loopback interface. Each kind of arm has a
+/// ROS domain of its own, so that arms do not find each other.
 fn cyclone_uri(program: Program, shares_memory: bool) -> String {
     let domain = match (program, shares_memory) {
         (Program::CyclonePipeline, _) => 79,
@@ -299,7 +301,8 @@ struct Roudi {
     child: Guarded,
 }
 
-/// The memory pools of iceoryx, as size and count. Each size has room for iceoryx's header.
+/// The memory pools of iceoryx: the size of a block in bytes, and the number of blocks. Each size
+/// includes room for iceoryx's header.
 const POOLS: [(u32, u32); 6] = [
     (1 << 10, 512),
     (4 << 10, 256),

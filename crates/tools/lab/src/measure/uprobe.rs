@@ -27,8 +27,8 @@ pub(super) fn owned(result: libc::c_long, action: &str) -> Result<OwnedFd> {
 }
 
 /// Makes the kernel measure the run time of BPF programs until this value is dropped. The kernel
-/// stops when the last descriptor of this kind is closed, so the previous setting comes back by
-/// itself.
+/// stops measuring when the last such descriptor is closed, so dropping the value restores the
+/// previous setting.
 #[derive(Debug)]
 pub struct RunStats(#[allow(dead_code)] OwnedFd);
 
@@ -50,8 +50,8 @@ pub struct ProgramStats {
     pub runs: u64,
 }
 
-/// Returns the name of a loaded program, or `None` if it is no longer loaded. The kernel keeps the
-/// first 15 characters.
+/// Returns the name of a loaded BPF program, or `None` if it is no longer loaded. The kernel stores
+/// only the first 15 characters of a name.
 pub fn program_name(id: u32) -> Option<String> {
     let by_id: [u32; 4] = [id, 0, 0, 0];
     // SAFETY: for this command bpf(2) reads the id from the attribute's first word.
@@ -121,15 +121,15 @@ fn program_stats(fdinfo: &str) -> Option<ProgramStats> {
     })
 }
 
-/// A probe on one instruction of a file. It acts in every process that runs the file.
+/// A probe on one instruction of a file. It acts in every process that executes the file's code.
 #[derive(Debug)]
 pub struct Uprobe {
     _event: OwnedFd,
 }
 
 impl Uprobe {
-    /// Attaches a BPF program to the instruction at `file_offset`. The program does nothing. With
-    /// `at_return`, it runs when the function returns (uretprobe).
+    /// Attaches a BPF program that does nothing to the instruction at `file_offset`. With
+    /// `at_return`, the BPF program runs when the function returns (uretprobe).
     pub fn attach(file: &Path, file_offset: u64, at_return: bool) -> Result<Self> {
         let program = load_empty_program()?;
         let what = format!(

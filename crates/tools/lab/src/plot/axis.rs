@@ -62,8 +62,8 @@ impl ValueFormatter<f64> for Ticks {
     }
 }
 
-/// Returns the position of a share on the axis of percentiles, where each unit to the right adds a
-/// nine, as HdrHistogram draws them. The share must be below 1.
+/// Returns the position of a share on the axis of percentiles. On this axis, 1 is 90 %, 2 is 99 %
+/// and 3 is 99.9 %, as in HdrHistogram's plots. The share must be below 1.
 fn nines(share: f64) -> f64 {
     -(1.0 - share).log10()
 }
@@ -89,9 +89,9 @@ pub(super) fn percentile_axis(count: f64) -> Ticks {
     }
 }
 
-/// Returns an axis with ticks at round numbers: 1, 2 and 5, times powers of ten. A logarithmic axis
-/// has all of these ticks, and its `range` contains exponents of ten. A linear axis has about eight
-/// ticks.
+/// Returns an axis with ticks at round numbers: 1, 2 and 5, times powers of ten. For a logarithmic
+/// axis, `range` contains exponents of ten, and all of these numbers have ticks. A linear axis has
+/// about eight ticks.
 pub(super) fn number_axis(range: Range<f64>, log: bool) -> Ticks {
     let steps = [1.0, 2.0, 5.0];
     let ticks: Vec<f64> = if log {

@@ -18,7 +18,7 @@ pub struct Axes<'a> {
     pub y: &'a str,
     pub log_x: bool,
     pub from_zero: bool,
-    /// The position and the name of a dashed horizontal line: a target or the paper's value.
+    /// A dashed horizontal line for a target or for the paper's value: its position and its name.
     pub mark: Option<(f64, &'a str)>,
 }
 

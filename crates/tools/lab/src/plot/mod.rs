@@ -48,8 +48,8 @@ fn colour(i: usize) -> RGBColor {
 
 const MARK: RGBColor = RGBColor(110, 110, 110);
 
-/// Draws the legend within a plot. This is a macro, because the type of a chart contains the type
-/// of its axes.
+/// Draws the legend within a plot. It is a macro, because a function would have to name the type of
+/// the chart, which contains the types of its axes.
 macro_rules! legend {
     ($chart:expr, $position:expr) => {
         $chart

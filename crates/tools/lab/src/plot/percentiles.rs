@@ -7,7 +7,7 @@ use crate::measure::stats::Sorted;
 use plotters::prelude::*;
 use std::ops::Range;
 
-/// Returns `v`, but at least 0.001, because a logarithmic axis cannot show zero.
+/// Returns `v` or 0.001, whichever is larger, because a logarithmic axis cannot show zero.
 fn positive(v: f64) -> f64 {
     v.max(1e-3)
 }

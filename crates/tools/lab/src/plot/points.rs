@@ -13,8 +13,8 @@ fn last<'p>(points: impl IntoIterator<Item = &'p (f64, f64)>) -> f64 {
     points.into_iter().fold(1.0, |m: f64, p| m.max(p.0))
 }
 
-/// Returns the last x of several series, and a range of y up to `high`. `room` is the share of the
-/// range that is added on each side.
+/// Returns the largest x of all series, and a range of y from the smallest y to `high`. The range
+/// is extended at each end by the share `room` of its length.
 fn extent(series: &[Points], high: f64, room: f64) -> (f64, Range<f64>) {
     let points = || series.iter().flat_map(|s| &s.1);
     let last = last(points());
@@ -42,8 +42,8 @@ pub fn dots(title: &str, x: &str, y: &str, series: &[Points]) -> Result<String> 
     })
 }
 
-/// Draws each series as points in a panel of its own, with a common range of y. Values far above
-/// the others are left out, and the panel's name states their number.
+/// Draws each series as points in a panel of its own. All panels have the same range of y. Points
+/// far above the usual ones are left out, and the panel's name states their number.
 pub fn panels(title: &str, x: &str, y: &str, series: &[Points]) -> Result<String> {
     let usual = |s: &Points| Sorted::new(s.1.iter().map(|p| p.1)).quantile(0.95);
     let shown = series.iter().filter(|s| !s.1.is_empty());

@@ -1,4 +1,5 @@
-//! Publishes the state of each requirement as ROS 2 diagnostics, in the domain of a watched process.
+//! Publishes the state of each requirement as ROS 2 diagnostics, in the domain of a watched
+//! process.
 //!
 //! A process without rights publishes, as the user of the watched process. Nobody waits for it.
 //!
@@ -27,20 +28,23 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The time without a new judgement of the requirements after which the published statuses of the
-/// requirements are marked as old.
+/// The time since the last judgement of the requirements after which the published statuses are
+/// marked as old.
 const STALE_AFTER: Duration = Duration::from_secs(3);
 
-/// The number of messages without an answer at which the publisher counts as not running.
+/// The number of messages that the publisher has not answered at which the monitor counts the
+/// publisher as not running.
 const UNANSWERED_MAX: u32 = 8;
 
-/// The shortest time between two offers of a process to the publisher, in ns of the events' time.
+/// The shortest time between two offers of a process to the publisher, in ns of the times of
+/// events.
 const OFFER_NS: u64 = 500_000_000;
 
 const CONFIG_MAX: u64 = 1 << 20;
 
-/// The capabilities of the thread that starts the publisher: to read the environment of the watched process,
-/// to enter its container, to become its user, and to end the publisher.
+/// The capabilities of the thread that starts the publisher of diagnostics. The thread needs them
+/// to read the environment of the watched process, to enter its container, to become its user, and
+/// to end the publisher.
 const RIGHTS: [Capability; 7] = [
     Capability::CAP_SYS_PTRACE,
     Capability::CAP_DAC_READ_SEARCH,
@@ -61,7 +65,7 @@ struct Board {
 pub struct Diagnosis {
     board: Arc<Mutex<Board>>,
     post: Arc<Post>,
-    /// The thread that publishes diagnostics. Dropping it sends a last message.
+    /// The thread that publishes diagnostics. When it is dropped, it publishes a last message.
     thread: Option<Diagnostics>,
     machine: String,
     /// The directory and the first cause of each saved incident that has not ended, by incident
@@ -100,7 +104,7 @@ impl Diagnosis {
         })
     }
 
-    /// Offers the publisher a process from `events` that runs callbacks. The publisher then
+    /// Offers the publisher the latest process in `events` that runs callbacks. The publisher then
     /// publishes in the ROS 2 domain of that process.
     pub fn offer(&mut self, events: &[Event]) {
         // The publisher itself has no callbacks.
@@ -128,8 +132,8 @@ impl Diagnosis {
         self.evidence.insert(number, evidence);
     }
 
-    /// Replaces the statuses of the requirements. If the level of a status has changed, a message
-    /// is sent at once. `summary` says how many requirements hold.
+    /// Replaces the statuses of the requirements. If the level of one of them has changed, the
+    /// publisher sends a message at once. `summary` says how many requirements hold.
     pub fn update<'a>(
         &mut self,
         findings: &[Finding],
@@ -148,8 +152,8 @@ impl Diagnosis {
         }
     }
 
-    /// Returns lines for the journal about the publisher: when it begins to publish, and why it
-    /// does not publish.
+    /// Returns lines for the journal with news of the publisher: that it has begun to publish, or
+    /// why it does not publish.
     pub fn news(&mut self) -> Vec<(Level, String)> {
         let notes = self.post.take_notes();
         let mut lines: Vec<_> = notes.into_iter().map(|n| (Level::Warning, n)).collect();
@@ -200,9 +204,9 @@ fn lock(board: &Mutex<Board>) -> MutexGuard<'_, Board> {
     board.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps only those rights of this thread that are needed to start the publisher. If onbeat does
-/// not run as root, the publisher runs only beside processes of the same user, so no right is
-/// needed.
+/// Gives up all rights of this thread except those for starting the publisher. Without root, the
+/// thread gives up these rights, too: the publisher then runs only beside processes of the same
+/// user, which needs no right.
 fn take_rights() {
     onbeat_rights::raise();
     let is_root = onbeat_rights::is_root();
@@ -259,8 +263,8 @@ impl Source for OfBoard {
     }
 }
 
-/// Runs the publisher of diagnostics in this process. It reads its configuration from standard
-/// input.
+/// Runs the publisher of diagnostics in this process. The publisher reads its configuration from
+/// standard input.
 pub fn publish() -> Result<(), CliError> {
     let mut text = String::new();
     let read = io::stdin().take(CONFIG_MAX).read_to_string(&mut text);

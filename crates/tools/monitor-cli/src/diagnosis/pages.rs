@@ -1,18 +1,19 @@
-//! Chooses the statuses of the next message. A message has limited room, so a system with many requirements
-//! needs several messages for all of them. Pure.
+//! Chooses the statuses of the next message. A message has limited room, so a system with many
+//! requirements needs several messages for all of them. Pure.
 
 use onbeat_ros::diagnostics::{fitting, DiagnosticStatus};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The time within which each status is published once.
+/// The time within which each status is published once, unless there are too many statuses.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// The shortest time between two messages of diagnostics. If there are more statuses than fit into
-/// [`ROUND`] at this rate, a round takes longer.
+/// The shortest time between two messages of diagnostics. With many statuses, a round over all of
+/// them therefore takes longer than [`ROUND`].
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
-/// The number of statuses that are considered for one message. A message never has room for more.
+/// The largest number of statuses that are considered for one message. No message has room for more
+/// statuses.
 const LOOKED_AT: usize = 64;
 
 #[derive(Debug, Default)]
@@ -20,7 +21,7 @@ pub struct Pages {
     statuses: Vec<DiagnosticStatus>,
     /// The indices of the statuses whose level has changed since they were last published.
     changed: VecDeque<usize>,
-    /// The index of the status that follows next in the round over all statuses.
+    /// The index of the status that is published next in the round over all statuses.
     next: usize,
     latest: usize,
 }

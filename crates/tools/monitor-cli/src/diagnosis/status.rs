@@ -1,5 +1,5 @@
-//! Converts findings and incidents to statuses of `diagnostic_msgs`: one for each requirement and subject,
-//! and one for the monitor. Pure.
+//! Converts findings and incidents to statuses of `diagnostic_msgs`: one for each requirement and
+//! subject, and one for the monitor. Pure.
 //!
 //! | level | when |
 //! |---|---|
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone)]
 pub struct Evidence {
     pub directory: String,
-    /// The first cause of the incident, as a sentence with names from the observed system.
+    /// The first cause of the incident, as a sentence. Names in it come from the observed system.
     pub cause: Option<String>,
 }
 
@@ -127,8 +127,7 @@ fn values(
     values
 }
 
-/// Returns the last status of the monitor, which the publisher sends if the monitor ends
-/// unexpectedly.
+/// Returns the last status of the monitor. The publisher sends it if the monitor ends unexpectedly.
 pub fn will(machine: &str) -> DiagnosticStatus {
     DiagnosticStatus {
         level: Level::Error,
@@ -140,7 +139,8 @@ pub fn will(machine: &str) -> DiagnosticStatus {
     }
 }
 
-/// Marks a status as old (`Stale`) and gives `why` as its message. Its figures stay the same.
+/// Marks a status as old (`Stale`) and sets its message to `why`. The figures of the status stay
+/// the same.
 pub fn set_old(status: &mut DiagnosticStatus, why: &str) {
     status.level = Level::Stale;
     status.message = why.into();

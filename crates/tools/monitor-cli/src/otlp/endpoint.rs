@@ -3,13 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The port and the path on which collectors take metrics over HTTP.
+/// The port at which OpenTelemetry collectors usually take metrics over HTTP.
 const PORT: u16 = 4318;
 const PATH: &str = "/v1/metrics";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    /// The host name or IP address of the collector. An IPv6 address has no brackets.
+    /// The host name or IP address of the collector. An IPv6 address is stored without brackets.
     pub host: String,
     pub port: u16,
     pub path: String,

@@ -3,14 +3,16 @@
 use crate::metrics::{Family, Kind, Series, Summary, Value};
 use serde_json::{json, Value as Json};
 
-/// OTLP's number for figures that count from the start on (`AGGREGATION_TEMPORALITY_CUMULATIVE`).
+/// OTLP's number for figures that accumulate from the start on
+/// (`AGGREGATION_TEMPORALITY_CUMULATIVE`).
 const CUMULATIVE: u32 = 2;
 
 pub struct Resource {
     pub host: String,
 }
 
-/// The times of a message's figures, in ns since 1970.
+/// The times that OTLP wants with the figures of a message, in ns since 1970: when the figures
+/// began to count, and when they were read.
 #[derive(Debug, Clone, Copy)]
 pub struct Times {
     pub start_ns: u64,
@@ -90,7 +92,8 @@ fn point(series: &Series, times: Times) -> Json {
     point
 }
 
-/// Returns the quantiles of a summary as OTLP values. The list is empty if the window has no times.
+/// Returns the quantiles of a summary as OTLP values. The list is empty if the window has no
+/// measured times.
 fn quantiles(summary: &Summary) -> Vec<Json> {
     let known = summary
         .quantiles
@@ -101,8 +104,8 @@ fn quantiles(summary: &Summary) -> Vec<Json> {
     known.map(one).collect()
 }
 
-/// Returns a figure as JSON. NaN and infinite values become text, as protobuf requires, because
-/// JSON has no number for them.
+/// Returns a number as JSON. NaN and infinite values become text, as protobuf requires, because
+/// JSON has no numbers for them.
 fn number(value: f64) -> Json {
     match value {
         _ if value.is_nan() => "NaN".into(),

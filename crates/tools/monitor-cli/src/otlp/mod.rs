@@ -1,8 +1,8 @@
 //! Sends the metrics to an OpenTelemetry collector: OTLP over HTTP, in JSON.
 //!
-//! A thread of its own sends, so that a slow collector delays neither the recorder nor the judgement. At
-//! most one message waits: all figures of a message are in the next one, too, so a newer message replaces
-//! it.
+//! A thread of its own sends, so that a slow collector delays neither the recorder nor the
+//! judgement. At most one message waits: all figures of a message are in the next one, too, so a
+//! newer message replaces it.
 //!
 //! | module | task |
 //! |---|---|
@@ -28,14 +28,15 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The time within which the collector must accept a message.
+/// The time within which the collector must accept a message of metrics.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The change of CLOCK_REALTIME against CLOCK_MONOTONIC, in ns, from which on the clock counts as
-/// set.
+/// The change of CLOCK_REALTIME against CLOCK_MONOTONIC, in ns, from which on the monitor assumes
+/// that somebody has set the clock. A smaller change counts as a correction.
 const STEP_NS: u64 = 60_000_000_000;
 
-/// The longest pause between messages that a collector can request.
+/// The longest pause before the next message. A collector that requests a longer pause gets this
+/// one.
 const PAUSE_MAX: Duration = Duration::from_secs(300);
 
 #[derive(Default)]
@@ -53,16 +54,16 @@ struct Mailbox {
 pub struct Otlp {
     name: String,
     resource: Resource,
-    /// The offset of CLOCK_REALTIME from CLOCK_MONOTONIC in ns if the monitor judges a recorded
-    /// trace, otherwise `None`.
+    /// The offset of CLOCK_REALTIME from CLOCK_MONOTONIC in ns, if the monitor judges a recorded
+    /// trace. `None` if it watches a running system.
     recorded_offset_ns: Option<i128>,
-    /// The time of the first event, in ns since 1970. `None` before the first message.
+    /// The time of the first event, in ns since 1970. `None` until the first message is sent.
     start_ns: Option<u64>,
     mailbox: Arc<Mailbox>,
     results: Receiver<Result<(), Failure>>,
     thread: Option<JoinHandle<()>>,
     counts: Exports,
-    /// The number of failed messages since the collector last accepted one.
+    /// The number of messages that failed since the collector last accepted one.
     failures: u64,
 }
 
@@ -99,8 +100,9 @@ impl Otlp {
         })
     }
 
-    /// Gives the metrics to the sending thread and returns at once. `now_ns` is the time of the
-    /// latest event (CLOCK_MONOTONIC). `elapsed_ns` is the time from the first event to the latest.
+    /// Gives the metrics to the sending thread and returns at once. A message that is still waiting
+    /// is replaced. `now_ns` is the time of the latest event (CLOCK_MONOTONIC), `elapsed_ns` the
+    /// time from the first event to the latest.
     pub fn send(&mut self, families: &[Family], now_ns: u64, elapsed_ns: u64) {
         let now_ns = match self.recorded_offset_ns {
             Some(offset_ns) => u64::try_from(i128::from(now_ns) + offset_ns).unwrap_or(0),
@@ -153,7 +155,8 @@ impl Otlp {
         self.counts
     }
 
-    /// Waits until the last message is sent, but at most one second longer than [`PATIENCE`].
+    /// Lets the thread send the last message and waits for this, but at most one second longer than
+    /// [`PATIENCE`].
     pub fn end(&mut self) {
         self.mailbox.lock().is_last = true;
         self.mailbox.changed.notify_one();
@@ -177,8 +180,8 @@ impl Mailbox {
         self.mail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there is a message and `pause` is over. Does not wait for the pause before the
-    /// last message. Returns `None` if no message will follow.
+    /// Waits until there is a message and `pause` is over, and returns the message. The last
+    /// message does not wait for the pause. Returns `None` if no message will follow.
     fn take(&self, pause: Duration) -> Option<Vec<u8>> {
         let until = Instant::now() + pause;
         let mut mail = self.lock();
@@ -219,8 +222,9 @@ fn send_all(endpoint: &Endpoint, mailbox: &Mailbox, report: &Sender<Result<(), F
     }
 }
 
-/// Returns the times of the next message's figures. `start_ns` is the start that the previous
-/// message had.
+/// Returns the times for the next message. `start_ns` is the start of counting in the previous
+/// message, which stays the same unless somebody has set the clock. `now_ns` is the present,
+/// `elapsed_ns` the time since the first event.
 fn times(start_ns: Option<u64>, now_ns: u64, elapsed_ns: u64) -> Times {
     let begin_ns = now_ns.saturating_sub(elapsed_ns);
     // After a step of the clock, counters begin at another time.
@@ -254,8 +258,8 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::TcpListener;
 
-    /// Waits until the numbers of answers in [`Otlp::counts`] satisfy `is_enough`. Returns the
-    /// lines of the journal.
+    /// Waits until the counts of sent and failed messages satisfy `is_enough`. Returns the lines
+    /// that were meanwhile written to the journal.
     fn news_until(otlp: &mut Otlp, is_enough: impl Fn(Exports) -> bool) -> Vec<String> {
         let mut lines = Vec::new();
         let until = Instant::now() + Duration::from_secs(60);

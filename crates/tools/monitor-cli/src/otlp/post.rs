@@ -1,12 +1,12 @@
-//! Sends a message to a collector by HTTP/1.1, and reads the answer, which is untrusted. Both together have
-//! a time limit, whatever the collector does.
+//! Sends a message to a collector by HTTP/1.1, and reads the answer, which is untrusted. Both
+//! together have a time limit, whatever the collector does.
 
 use super::endpoint::Endpoint;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-/// The largest part of a collector's answer that is read, in bytes.
+/// The number of bytes after which the rest of a collector's answer is not read.
 const ANSWER_MAX: usize = 64 << 10;
 
 /// The greatest length of a collector's error text in a line of the journal, in characters.
@@ -15,7 +15,7 @@ const WORDS_MAX: usize = 200;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     pub why: String,
-    /// The pause that the collector requested before the next message, if it requested one.
+    /// The pause that the collector requested before the next message. `None` if it requested none.
     pub retry_after: Option<Duration>,
 }
 
@@ -114,8 +114,8 @@ fn receive(stream: &mut TcpStream, deadline: &Deadline) -> io::Result<Result<(),
     }
 }
 
-/// Judges a collector's HTTP answer. Returns `None` if the answer is not complete yet. With
-/// `is_whole`, the connection is closed, so `answer` has all bytes.
+/// Judges a collector's HTTP answer. Returns `None` if `answer` is not complete yet. `is_whole`
+/// says that no more bytes will come, because the connection is closed or the answer is too long.
 fn judge(answer: &[u8], is_whole: bool) -> Option<Result<(), Failure>> {
     let nonsense = || Some(Err(Failure::new("the answer is not HTTP")));
     let Some(end) = answer.windows(4).position(|w| w == b"\r\n\r\n") else {
@@ -196,8 +196,8 @@ fn refused(code: u16, retry_after: Option<&str>) -> Failure {
     }
 }
 
-/// Judges the body of an answer whose HTTP status is success. The collector may still have rejected
-/// some figures.
+/// Judges the body of an answer with an HTTP status of success. Fails if the collector rejected
+/// some figures nevertheless.
 fn taken(body: &[u8]) -> Result<(), Failure> {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Ok(());
@@ -231,8 +231,8 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_millis(300);
 
-    /// Sends a message to a collector that gives the answer `answer`, and then keeps the connection
-    /// open.
+    /// Sends `body` to a collector that answers with `answer` and then keeps the connection open.
+    /// Returns the result of sending.
     fn posted(answer: &'static [u8], body: &[u8]) -> Result<(), Failure> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();

@@ -16,8 +16,8 @@ pub fn die(why: impl Display) -> ! {
     std::process::exit(1)
 }
 
-/// Returns the value of a result. If the result is an error, prints it after `what` and ends the
-/// program.
+/// Returns the value of a result. If the result is an error, prints `what` and the error, and ends
+/// the program.
 pub fn or_die<T, E: std::fmt::Debug>(result: Result<T, E>, what: &str) -> T {
     result.unwrap_or_else(|e| die(format!("{what}: {e:?}")))
 }

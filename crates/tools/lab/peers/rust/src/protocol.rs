@@ -7,12 +7,12 @@ use std::fmt::Display;
 use std::io::{BufRead, Write};
 use std::str::FromStr;
 
-/// Settings as words `NAME=VALUE`, from the command line or after `run`.
+/// Settings in the form `NAME=VALUE`, from the command line or after the command `run`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Words(Vec<(String, String)>);
 
 impl Words {
-    /// Collects the words of the form `NAME=VALUE` and ignores the others.
+    /// Collects the words of the form `NAME=VALUE` and ignores other words.
     pub fn new(words: impl IntoIterator<Item = impl AsRef<str>>) -> Words {
         let pair = |word: &str| {
             let (name, value) = word.split_once('=')?;
@@ -46,7 +46,8 @@ pub enum Command {
     Run(Words),
     /// Begin the run at this time, in ns of CLOCK_MONOTONIC.
     Start(i64),
-    /// Write the samples. If the program has not reported `done`, end the run early.
+    /// Write the samples to the file. If the program has not reported `done` yet, end the run
+    /// early.
     Stop,
 }
 
@@ -80,13 +81,13 @@ fn say(line: impl Display) {
     );
 }
 
-/// Reports that this side is connected, or that others can send to it.
+/// Reports to the experiment that this side is connected, or that senders can connect to it.
 pub fn ready() {
     say("ready");
 }
 
-/// Reports that this side has sent or received all its messages, and the resources that the process
-/// has used since `began`.
+/// Reports to the experiment that this side has sent or received all its messages. The report
+/// contains the resources that the process has used since `began`.
 pub fn done(messages: usize, began: &Usage) {
     let now = used();
     say(format!(
@@ -97,13 +98,13 @@ pub fn done(messages: usize, began: &Usage) {
     ));
 }
 
-/// Reports that the samples are in their files.
+/// Reports to the experiment that the samples are in their files.
 pub fn written() {
     say("written");
 }
 
-/// Returns the settings of the next run, or `None` at the end of standard input. Use it in programs
-/// that read commands only between the phases of a run.
+/// Returns the settings of the next run, or `None` at the end of standard input. For programs that
+/// read commands only between the phases of a run.
 pub fn next_run() -> Option<Words> {
     match Command::read()? {
         Command::Run(words) => Some(words),
@@ -111,8 +112,8 @@ pub fn next_run() -> Option<Words> {
     }
 }
 
-/// Reports `ready`, waits for the `start` command, and returns the time at which the run starts
-/// (CLOCK_MONOTONIC, ns). The end of standard input ends the program.
+/// Reports `ready`, waits for the `start` command, and returns the time in it at which the run
+/// starts (CLOCK_MONOTONIC, ns). Ends the program at the end of standard input.
 pub fn await_start() -> i64 {
     ready();
     match Command::read() {
@@ -122,7 +123,7 @@ pub fn await_start() -> i64 {
     }
 }
 
-/// Waits for `stop`. The end of standard input ends the program.
+/// Waits for the command `stop`. Ends the program at the end of standard input.
 pub fn await_stop() {
     match Command::read() {
         Some(Command::Stop) => {}

@@ -51,12 +51,13 @@ pub fn pin(cpu: usize) {
     }
 }
 
-/// Sets the socket option `SO_PRIORITY`, by which the kernel's `tc prio` sorts packets.
+/// Sets the socket option `SO_PRIORITY`, by which `tc prio` in the kernel sorts packets.
 pub fn set_priority(socket: &impl AsFd, priority: i32) -> Result<(), String> {
     set(socket, libc::SO_PRIORITY, priority).map_err(|e| format!("SO_PRIORITY: {e}"))
 }
 
-/// Sets `SO_SNDBUF`. The kernel allows twice as much, which includes the kernel's own records.
+/// Sets the socket option `SO_SNDBUF`. The kernel doubles the size, because it also counts its own
+/// records.
 pub fn set_send_buffer(socket: &impl AsFd, bytes: usize) -> Result<(), String> {
     let bytes = i32::try_from(bytes).map_err(|e| e.to_string())?;
     set(socket, libc::SO_SNDBUF, bytes).map_err(|e| format!("SO_SNDBUF: {e}"))
@@ -93,9 +94,10 @@ pub fn writable(socket: &impl AsFd) -> bool {
 #[derive(Debug, Clone, Copy)]
 pub struct Usage {
     pub cpu_ns: i64,
-    /// The number of context switches because a thread had to wait.
+    /// The number of context switches in which a thread of the process went to sleep.
     pub voluntary: i64,
-    /// The number of context switches because another thread was to run.
+    /// The number of context switches in which the kernel took the CPU from a thread of the
+    /// process.
     pub involuntary: i64,
 }
 

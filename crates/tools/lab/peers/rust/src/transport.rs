@@ -14,8 +14,8 @@
 use crate::protocol::{self, Words};
 use crate::{die, now_ns, or_die, pin, sleep_until, used, Usage};
 
-/// The number of messages that are sent first and do not count. They warm up pools, caches and
-/// connections.
+/// The number of messages at the beginning of a run that do not count. They warm up pools, caches
+/// and connections.
 pub const WARM_UP: i64 = 20;
 
 const STAMP: usize = 24;
@@ -28,11 +28,11 @@ pub struct Sample {
     pub intended_ns: i64,
     /// The time at which sending began, in ns of CLOCK_MONOTONIC.
     pub sent_ns: i64,
-    /// The time at which the message could be read, in ns of CLOCK_MONOTONIC.
+    /// The time at which the receiver could read the message, in ns of CLOCK_MONOTONIC.
     pub received_ns: i64,
 }
 
-/// Writes the stamp into the first and last bytes of a payload, like a sender that fills its
+/// Writes the stamp into the first and last bytes of a payload, as a sender does that fills its
 /// payload in place.
 pub fn fill(payload: &mut [u8], sample: &Sample) {
     for (i, word) in [sample.sequence, sample.intended_ns, sample.sent_ns]
@@ -46,8 +46,8 @@ pub fn fill(payload: &mut [u8], sample: &Sample) {
     }
 }
 
-/// Reads the stamp from the first and last bytes of a message that has just arrived. Then reads the
-/// clock. Ends the program if the message is incomplete.
+/// Reads the stamp from the first and last bytes of a message that has just arrived, and then the
+/// clock for the time of arrival. Ends the program if the message is incomplete.
 pub fn arrived(payload: &[u8]) -> Sample {
     let word = |i: usize| {
         let mut bytes = [0; 8];
@@ -78,12 +78,12 @@ pub trait Peer: Sync {
     fn matched(&self, writer: &Self::Writer, readers: usize) -> bool;
     /// Loans a payload, fills it with [`fill`], and sends it.
     fn send(&self, writer: &mut Self::Writer, sample: &Sample, bytes: usize);
-    /// Takes a message and reads its stamp with [`arrived`]. Returns `None` if no message comes
-    /// before the deadline. Does not wait without a deadline.
+    /// Takes a message and reads its stamp with [`arrived`]. Waits until the deadline
+    /// (CLOCK_MONOTONIC) and returns `None` if no message comes. Without a deadline, does not wait.
     fn receive(&self, reader: &mut Self::Reader, deadline_ns: Option<i64>) -> Option<Sample>;
     /// Takes a message and gives it back at `at_ns`, or later if none has arrived by then. Returns
-    /// its number and the time just before it was given back. Only for middleware whose producer
-    /// can wait.
+    /// the message's number and the time just before it was given back. Only for middleware whose
+    /// producer can wait.
     fn give_back_at(&self, _reader: &mut Self::Reader, _at_ns: i64) -> Option<(i64, i64)> {
         die("producers of this peer never wait: it has no roles slow and flood")
     }
@@ -94,11 +94,11 @@ pub struct Options {
     /// The role of the program: `pub`, `sub`, `pair`, `thread`, or a role that only this program
     /// has.
     pub role: String,
-    /// The prefix of the names of topics. Each run has its own, so that runs do not receive each
-    /// other's messages.
+    /// The prefix of the names of topics. Each run has a prefix of its own, so that runs do not
+    /// receive each other's messages.
     pub name: String,
-    /// The number of readers that a publisher waits for. In a polling reader, the number of its
-    /// subscriptions.
+    /// The number of readers that a publisher waits for. In a reader that polls: the number of its
+    /// own subscriptions.
     pub readers: usize,
     pub spin: bool,
 }
@@ -156,8 +156,8 @@ impl Run {
     }
 }
 
-/// Ends a run: reports the usage since `began`, and writes the samples when the experiment asks for
-/// them.
+/// Ends a run: reports the resources used since `began`, and writes the samples when the experiment
+/// asks for them.
 pub fn finish(run: &Run, messages: usize, began: &Usage, samples: &[Sample]) {
     protocol::done(messages, began);
     protocol::await_stop();
@@ -174,7 +174,7 @@ fn write(file: &str, samples: &[Sample]) {
     or_die(std::fs::write(file, bytes), file);
 }
 
-/// Allocates and touches room for `count` samples, so that the run has no page faults.
+/// Allocates memory for `count` samples and writes to it, so that the run has no page faults.
 pub fn room(count: usize) -> Vec<Sample> {
     let mut samples = vec![
         Sample {
@@ -226,8 +226,9 @@ impl<P: Peer> Endpoints<'_, P> {
     }
 }
 
-/// Calls `each` for every message of a run at its due time. Returns the usage before the first
-/// message that counts. A late message does not move the next due time.
+/// Calls `each` for every message of a run at its due time. Returns the resources that the process
+/// had used before the first message that counts. A late message does not move the due times of
+/// later messages.
 fn pace(run: &Run, start_ns: i64, mut each: impl FnMut(&Sample)) -> Usage {
     let mut began = used();
     let mut intended_ns = start_ns;
@@ -247,8 +248,8 @@ fn pace(run: &Run, start_ns: i64, mut each: impl FnMut(&Sample)) -> Usage {
     began
 }
 
-/// Receives the messages of a run until the last one of each subscription, or until nothing has
-/// arrived for two seconds.
+/// Receives the messages of a run until each subscription has its last message, or until no message
+/// has arrived for two seconds.
 fn take<P: Peer>(
     peer: &P,
     readers: &mut [P::Reader],

@@ -14,8 +14,9 @@ fn median_of(merges: &[Merged], engine: usize, models: usize, of: fn(&Merged) ->
     median(&these.map(of).collect::<Vec<_>>())
 }
 
-/// Fits a line to a figure over the number of merged models. Returns the cost of one more model, in
-/// seconds, and R², the share of the variance that the line explains.
+/// Fits a line to the figure `of` over the number of merged models. Returns the slope (the cost of
+/// one more model, in the unit of the figure) and R², the share of the variance that the line
+/// explains.
 fn fit(merges: &[Merged], engine: usize, rounds: &[usize], of: fn(&Merged) -> f64) -> (f64, f64) {
     let of_round = |round: usize| {
         let these = merges.iter();

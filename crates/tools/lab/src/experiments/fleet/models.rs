@@ -62,15 +62,15 @@ fn model(run: Run, events: &[Event], rng: &mut Rng) -> Model {
     synth.finish()
 }
 
-/// Maps recorded times to times that pass faster or slower, but never backwards.
+/// Maps recorded times to times that pass faster or slower. The order of times stays the same.
 struct Pace {
     begin_ns: u64,
     windows: Vec<(u64, u64)>,
 }
 
 impl Pace {
-    /// Draws a pace for each window of the recording, between 0.75 and 1.25 times the recorded
-    /// pace.
+    /// Draws a random pace for each window of the recording, between 0.75 and 1.25 times the
+    /// recorded pace.
     fn draw(events: &[Event], rng: &mut Rng) -> Pace {
         let begin_ns = events.first().map_or(0, |e| e.time_ns);
         let end_ns = events.last().map_or(0, |e| e.time_ns);

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// The number of models and partial merges that one task merges. It is the default of the Python
-/// package.
+/// The number of models or intermediate results that one merging task merges. It is the default of
+/// the Python package.
 const FAN_IN: &str = "64";
 const WARM_UP_MODELS: usize = 128;
 const LIMIT: Duration = Duration::from_secs(1800);

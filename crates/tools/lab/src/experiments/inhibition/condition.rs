@@ -12,21 +12,22 @@ pub enum Threads {
     /// The main thread runs at priority 98, the other threads under the time-sharing policy (the
     /// paper's RR-TS).
     TimeSharing,
-    /// All threads run at priority 98 (the paper's RR-RR).
+    /// All threads of the benchmark run at priority 98 (the paper's RR-RR).
     RealTime,
     /// The main thread runs at priority 97, the other threads at 96, as the paper advises.
     Remedy,
-    /// The priorities that `onbeat shape` sets: the main thread in a server (at most 94), the other
-    /// threads at 95.
+    /// The threads have the priorities that `onbeat shape` sets: at most 94 for the main thread,
+    /// which is in a server, and 95 for the other threads.
     Shaped,
 }
 
-/// The core of the middleware's threads. Main threads are always on the benchmark's core.
+/// The core on which the middleware's threads run. Main threads are always on the benchmark's core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     Together,
     Anywhere,
-    /// The middleware's threads are on the other core, where `onbeat shape` puts them if it can.
+    /// The middleware's threads run on the core without the benchmark. `onbeat shape` puts them
+    /// there if it can.
     Apart,
 }
 
@@ -34,8 +35,8 @@ pub enum Place {
 pub enum Order {
     None,
     Before,
-    /// The inhibitor begins 0 to 300 ms after the benchmark's start, while the two sides of the
-    /// benchmark discover each other or soon after. The paper calls this "immediately".
+    /// The inhibitor begins 0 to 300 ms after the benchmark's start, during or soon after the
+    /// discovery between the two sides of the benchmark. The paper calls this "immediately".
     AtOnce,
     /// The inhibitor begins 50 to 150 ms after the benchmark has received its first answer.
     Later,

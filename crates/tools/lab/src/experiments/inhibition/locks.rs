@@ -13,7 +13,8 @@ const LOCKED_WITH_WAITERS: u64 = 2;
 const OWNER_OFFSET: u64 = 8;
 
 /// Returns the address of the mutex for which a thread waits, from a line of
-/// `/proc/PID/task/TID/syscall`. Returns `None` for waits for condition variables and semaphores.
+/// `/proc/PID/task/TID/syscall`. Returns `None` if the thread waits for something else, such as a
+/// condition variable or a semaphore.
 fn mutex_of(syscall: &str) -> Option<u64> {
     let mut words = syscall.split_whitespace();
     let number: u64 = words.next()?.parse().ok()?;

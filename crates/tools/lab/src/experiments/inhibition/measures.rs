@@ -26,26 +26,27 @@ impl Loop {
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Measures {
-    /// The paper's measure M1: the time from the program's start to its end, in s.
+    /// The paper's measure M1: the time from the start of the ping program to its end, in s.
     pub whole_s: f64,
     pub start_s: f64,
-    /// The paper's measure M2: the times from each wake-up to the end of the call that sends the
-    /// ping, in us.
+    /// The paper's measure M2: the times from each wake-up of the ping program to the end of the
+    /// call that sends the ping, in us.
     pub send_us: Vec<f64>,
-    /// The paper's measure M3: the times from the beginning of the sending call to the answer, in
-    /// us. Infinite if no answer came.
+    /// The paper's measure M3: the times from the beginning of the call that sends a ping to the
+    /// answer, in us. Infinite if no answer came.
     pub answer_us: Vec<f64>,
-    /// The paper's measure M4: the times between successive wake-ups, in us.
+    /// The paper's measure M4: the times between successive wake-ups of the ping program, in us.
     pub gap_us: Vec<f64>,
 }
 
-/// The effect of the inhibitor on a run. If several effects fit, the first one in this order
-/// counts.
+/// The effect of the inhibitor on a run of the benchmark. If several effects fit, the one that
+/// stands first in this enum counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pattern {
     /// The paper's pattern (1): a call that sends a ping blocks.
     SendBlocks,
-    /// The paper's pattern (2): a wake-up comes late, although no call before it took long.
+    /// The paper's pattern (2): a wake-up of the ping program comes late, although no call before
+    /// it took long.
     WakesLate,
     StartLate,
     AnswersLate,
@@ -74,8 +75,8 @@ pub const PATTERNS: [Pattern; 5] = [
 ];
 
 pub const LIMIT: Duration = Duration::from_millis(100);
-/// The shortest time of a start that counts as late. Without an inhibitor, a start takes a tenth of
-/// this time.
+/// A benchmark that takes longer than this to get ready after its start counts as late. Without an
+/// inhibitor, it takes a tenth of this time.
 pub const START_LIMIT: Duration = Duration::from_millis(500);
 
 fn largest(values: &[f64]) -> f64 {

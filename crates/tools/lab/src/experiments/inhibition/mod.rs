@@ -67,7 +67,7 @@ fn measure(context: &mut Context, programs: &Programs, middleware: Middleware) -
 }
 
 /// Runs all conditions in turn, each `rounds` times. Returns each run with the index of its
-/// condition and its number.
+/// condition and the number of its round.
 fn in_turns(
     context: &mut Context,
     programs: &Programs,
@@ -100,8 +100,8 @@ fn in_turns(
     Ok(runs)
 }
 
-/// Moves the lab and its children into a network namespace with a loopback interface. The kernel
-/// removes the namespace with the last of these processes.
+/// Moves the lab and its children into a network namespace that has only a loopback interface. The
+/// kernel removes the namespace when the last of these processes ends.
 fn namespace() -> Result<()> {
     // SAFETY: the argument is a plain number. The call changes only the network that this thread
     // and its children see.

@@ -16,7 +16,8 @@ pub enum Middleware {
 
 pub const MIDDLEWARES: [Middleware; 3] = [Middleware::Cyclone, Middleware::Fast, Middleware::Ros2];
 
-/// The settings of Cyclone DDS: it uses the loopback interface and looks for few participants.
+/// The settings of Cyclone DDS, with which it uses only the loopback interface and looks for few
+/// participants.
 const CYCLONE_URI: &str = "<CycloneDDS><Domain id=\"77\"><General><Interfaces>\
     <NetworkInterface name=\"lo\"/></Interfaces><AllowMulticast>false</AllowMulticast></General>\
     <Discovery><ParticipantIndex>auto</ParticipantIndex><MaxAutoParticipantIndex>4\

@@ -11,8 +11,8 @@ use crate::measure::stats::{mean, mean_80, mean_replaced, median, resampled, Sor
 use crate::plot::{boxes, dots};
 use std::collections::BTreeMap;
 
-/// The table shows a thread if the mean of its running time plus waiting time is at least this
-/// number of ns.
+/// The smallest mean of running time plus waiting time, in ns, with which a thread is shown in the
+/// table.
 const LEAST_SHOWN_NS: u64 = 1_000_000;
 
 pub struct Arm {
@@ -101,8 +101,8 @@ unanswered pings | packets per loop";
     table
 }
 
-/// Shows for each arm the mean of its runs' means, with an 80 % interval as in the papers. The
-/// loops of one run depend on one another, so runs count instead of loops.
+/// Shows for each arm the mean over the means of its runs, with an 80 % interval as in the papers.
+/// The interval comes from the runs, because the loops within a run depend on one another.
 fn means(middleware: Middleware, arms: &[Arm]) -> Table {
     let title = format!(
         "{}: means of the runs' means with 80 % intervals, ms (M3: answers that came; replaced: samples more than \

@@ -44,11 +44,11 @@ pub struct Bench<'a> {
 pub struct Run {
     pub measures: Measures,
     pub packets: i64,
-    /// The threads, each with its process, its name, and the times that it ran and waited for a CPU
-    /// while the inhibitor ran.
+    /// The threads, each with its process, its name, and the times in which it ran and in which it
+    /// waited for a CPU, both while the inhibitor ran.
     pub threads: Vec<(&'static str, String, Account)>,
-    /// For each process and lock holder: how often the main thread was seen waiting for a lock of
-    /// that holder.
+    /// The number of samples in which the main thread waited for a lock, for each process and lock
+    /// holder.
     pub held: BTreeMap<(&'static str, String), u32>,
     pub identity: Identity,
 }

@@ -132,8 +132,8 @@ pub fn five_nodes(context: &mut Context, report: &mut Report, peers: &Peers) -> 
     )
 }
 
-/// Adds the ratio of the chain's median to the sum of its steps' medians. If the paper's conclusion
-/// holds, the ratio is 1.
+/// Adds to the report the ratio of the chain's median latency to the sum of its steps' medians. If
+/// the paper's conclusion holds, the ratio is 1.
 fn conclude(report: &mut Report, bytes: usize, steps: &[Vec<f64>], whole: &Series) {
     let median = |values: &[f64]| Sorted::new(values.iter().copied()).quantile(0.5);
     let Some((_, whole)) = whole.by_size.last() else {

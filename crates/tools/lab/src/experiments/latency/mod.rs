@@ -26,8 +26,8 @@ const SIZES: [usize; 8] = [
     1 << 20,
     4 << 20,
 ];
-/// The ROS 2 node with the installed middleware, and two DDS implementations without ROS 2. The
-/// Python wheels contain no other middleware.
+/// The arms: a ROS 2 node with the installed middleware, and two DDS implementations without ROS 2.
+/// ROS 2 has only one arm, because its Python wheels contain only this middleware.
 const ARMS: [Arm; 3] = [ROS2, CYCLONE, FAST];
 
 pub const EXPERIMENT: Experiment = Experiment {
@@ -66,8 +66,8 @@ fn run(context: &mut Context) -> Result<Report> {
     Ok(report)
 }
 
-/// Returns a note on the frequency governor. Without a governor, the paper's first question
-/// (frequency scaling) cannot be measured.
+/// Returns a note on whether the machine has a CPU frequency governor. Without one, the paper's
+/// first question (frequency scaling) cannot be measured.
 fn governor() -> String {
     let path = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor";
     match std::fs::read_to_string(path) {

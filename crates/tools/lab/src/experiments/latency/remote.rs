@@ -14,10 +14,10 @@ use crate::measure::transport::{Peers, ROS2};
 use std::process::Command;
 use std::time::Duration;
 
-/// The rate of the link in both directions, in bits/s. It is close to the paper's link (76.8 Mbit/s
-/// down, 94.6 up).
+/// The rate of the link in each direction, in bits/s. It is close to the rates of the paper's link
+/// (76.8 Mbit/s down, 94.6 Mbit/s up).
 const RATE: u64 = 90_000_000;
-/// The sizes of messages in bytes. The paper ends at 512 KiB.
+/// The sizes of messages in bytes. The largest is the paper's largest, 512 KiB.
 const SIZES: [usize; 7] = [
     256,
     1 << 10,
@@ -29,8 +29,8 @@ const SIZES: [usize; 7] = [
 ];
 const OTHER_TRAFFIC_BYTES: u64 = 64 << 10;
 
-/// The other traffic from the talker's host to the listener's: its name, its id, and its rate in
-/// bits/s.
+/// The loads that share the link from the talker's host to the listener's host: name, id, and rate
+/// in bits/s.
 const LOADS: [(&str, &str, u64); 3] = [
     ("nothing else", "alone", 0),
     ("15 Mbit/s beside", "normal", 15_000_000),

@@ -48,8 +48,8 @@ struct Transport {
     name: &'static str,
     id: &'static str,
     transports: &'static str,
-    /// Whether lost parts of a message are sent again at once. The comparison shows the cost of the
-    /// usual delay.
+    /// Whether the transport sends lost parts of a message again at once, instead of after its
+    /// usual delay. The comparison shows the cost of this delay.
     repaired_at_once: bool,
 }
 
@@ -174,7 +174,8 @@ fn over_sizes(
     Ok(series)
 }
 
-/// Adds the paper's conclusions as ratios of medians. A conclusion holds if its ratio is above 1.
+/// Adds the paper's conclusions to the report as ratios of medians. A conclusion holds if its ratio
+/// is above 1.
 fn conclusions(report: &mut Report, all: &[Series]) {
     let median = |id: &str, at: usize| {
         let series = all.iter().find(|s| s.id == id)?;

@@ -24,8 +24,8 @@ impl Series {
         }
     }
 
-    /// Adds the latencies of one message size. `sent` messages were sent, and those without a
-    /// latency count as lost.
+    /// Adds the latencies of one message size. `sent` is the number of sent messages. Messages
+    /// without a latency count as lost.
     pub fn add(&mut self, bytes: usize, values: Vec<f64>, sent: u64) {
         self.lost += sent.saturating_sub(values.len() as u64);
         self.by_size.push((bytes, values));

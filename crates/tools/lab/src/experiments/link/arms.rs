@@ -27,7 +27,7 @@ pub struct Arm {
     pub id: &'static str,
     pub colour: usize,
     program: Program,
-    /// Whether the arm sets `SO_PRIORITY`, and the link therefore needs `tc prio`.
+    /// Whether the arm sets `SO_PRIORITY`, so that the link must sort packets with `tc prio`.
     needs_tc_prio: bool,
     pub is_plaintext: bool,
 }
@@ -74,18 +74,18 @@ pub const FABRIC: Arm = Arm {
     ..arm("libfabric, tcp", "libfabric", 8)
 };
 pub const OURS: Arm = arm("ours", "ours", 5);
-/// The arm with all streams of a process on one connection, the most urgent chunk first. The
-/// socket's buffer holds one window. Only the part `connections` of the experiment compares this
-/// arm, with [`OURS`].
+/// The arm with all streams of a process on one connection, on which the most urgent chunk leaves
+/// first. The socket's buffer holds one window. Only the part `connections` of the experiment
+/// measures this arm, and compares it with [`OURS`].
 pub const MULTIPLEXED: Arm = arm("one for all classes", "multiplexed", 8);
-/// The arm with a channel of onbeat-flow, which has several consumers on the other host. Only the
+/// The arm with a channel of onbeat-flow that has several consumers on the other host. Only the
 /// part `consumers` of the experiment measures this arm.
 pub const CHANNELS: Arm = arm("channel", "channels", 5);
 pub const ALL: [Arm; 9] = [
     TCP, PRIO, FABRIC, INTERFACE, SEALED, OURS, ZENOH, CYCLONE, FAST,
 ];
-/// The settings of Cyclone DDS: only the link's interface, and fragments as large as UDP allows, as
-/// its developers advise for large messages.
+/// The settings of Cyclone DDS: only the interface of the link, and fragments as large as UDP
+/// allows, which its developers recommend for large messages.
 const CYCLONE_URI: &str = r#"<CycloneDDS><Domain>
 <General><Interfaces><NetworkInterface name="link0"/></Interfaces>
 <MaxMessageSize>65500B</MaxMessageSize></General>

@@ -15,19 +15,19 @@ use onbeat_link::bound::{Bound, Cpu, Load};
 use onbeat_link::port::Settings;
 use onbeat_link::status::{Stall, Step};
 
-/// The priority, the size in bytes and the period in ns of each stream. The periods have no common
-/// phase, so messages meet in many ways.
+/// The priority, the size in bytes and the period in ns of each stream. The periods are not
+/// multiples of one another, so messages meet in many ways.
 const STREAMS: [(u8, usize, u64); 3] = [
     (2, 1 << 10, 5_030_000),
     (1, 1 << 20, 21_170_000),
     (0, 1 << 20, 43_310_000),
 ];
 const MTU: usize = 1500;
-/// The longest time that a message spends in the kernels and on the virtual wire, in addition to
-/// the time for its bytes.
+/// The longest time that a message spends in the kernels and on the virtual wire, in ns, in
+/// addition to the time for its bytes.
 const WAY_NS: u64 = 100_000;
 const ARMS: [&str; 2] = ["the machine as it is", "beside a load of all CPUs"];
-/// The precision, in ns, of the end and the length that a link records for a stall.
+/// The precision, in ns, with which a link records the end and the length of a stall.
 const RECORD_NS: i64 = 10_000;
 const MOST_SHOWN: usize = 12;
 
@@ -42,8 +42,8 @@ struct Late {
     stream: usize,
     latency_ns: i64,
     beyond_ns: i64,
-    /// The time for which at least one of the links' steps stalled (took longer than usual) while
-    /// the message was on its way. `steps` has the longest stall of each step.
+    /// The time in ns for which at least one step of the links' threads took longer than usual (a
+    /// stall) while the message was on its way. `steps` has the longest stall of each step.
     stalled_ns: i64,
     steps: Vec<(Step, u64)>,
     is_explained: bool,
@@ -99,8 +99,8 @@ fn stream((priority, bytes, period_ns): (u8, usize, u64), last_ns: u64) -> Strea
     }
 }
 
-/// Returns the largest time in ns by which a sender wakes up late for its next message, if the CPUs
-/// behave as the bound assumes.
+/// Returns the largest time in ns by which a sender can wake up late for its next message, as long
+/// as the CPUs behave as the bound assumes.
 fn usual_jitter_ns() -> u64 {
     Cpu::default().wake_ns + Cpu::default().stall_ns
 }
@@ -133,9 +133,9 @@ fn late_of(run: &Run, bounds: &[Bound]) -> Result<Vec<Late>> {
     Ok(late)
 }
 
-/// Finds out whether broken assumptions explain why a message was later than its bound. The search
-/// begins one bound before the message, because the message may have waited for earlier, delayed
-/// messages.
+/// Finds out whether broken assumptions of the bound explain why a message was later than its
+/// bound. Looks at the time from one bound before the message was sent, because the message may
+/// have waited for earlier, delayed messages.
 fn explain(run: &Run, sample: &Sample, bounds: &[Bound]) -> Result<Late> {
     let stream = sample.stream as usize;
     let bound_ns = bounds[stream].longest_ns() as i64;
@@ -159,8 +159,8 @@ fn explain(run: &Run, sample: &Sample, bounds: &[Bound]) -> Result<Late> {
     })
 }
 
-/// Returns for how long at least one of the links' steps stalled (took longer than usual) within a
-/// window, and the longest stall of each step.
+/// Returns for how many ns of a window at least one step of the links' threads took longer than
+/// usual (a stall), and the longest stall of each step.
 fn stalled<'s>(
     stalls: impl Iterator<Item = &'s Stall>,
     (from, to): (i64, i64),

@@ -16,11 +16,12 @@ use std::time::{Duration, Instant};
 
 const LEAD: Duration = Duration::from_millis(30);
 
-/// The SCHED_FIFO priority of urgent programs, which run beside a load that is not urgent.
+/// The SCHED_FIFO priority of the programs with urgent streams, which run beside a load that is not
+/// urgent.
 const REAL_TIME_PRIORITY: i32 = 20;
 
-/// The number of attempts before an arm of another project counts as failed. In about every tenth
-/// attempt, Fast DDS does not find the other host.
+/// The number of attempts after which an arm of another project counts as failed. Fast DDS does not
+/// find the other host in about one of ten attempts.
 const TRIES: usize = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,9 +29,9 @@ pub struct Stream {
     pub priority: u8,
     pub bytes: usize,
     /// The time between two messages, in ns. With 0, each message follows as soon as the receiver
-    /// took the previous one.
+    /// has taken the previous one.
     pub period_ns: u64,
-    /// The number of messages. With 0, the stream sends as long as the other streams do.
+    /// The number of messages of the stream. With 0, the stream sends as long as other streams do.
     pub count: u64,
     pub offset_ns: u64,
 }
@@ -44,11 +45,11 @@ pub struct Plan {
     pub network: bool,
     pub consumers: Option<usize>,
     pub captured: bool,
-    /// Whether streams with a `count` of 0 send from a process of their own. All other programs are
-    /// then urgent and have a real-time priority.
+    /// Whether streams with a `count` of 0 send from a process of their own. The programs of all
+    /// other streams are then urgent and have a real-time priority.
     pub apart: bool,
     pub real_time: bool,
-    /// Whether the experiment reads the links' records of stalls again and again during the run.
+    /// Whether the experiment repeatedly reads the stalls that the links recorded, during the run.
     pub recorded: bool,
 }
 
@@ -94,12 +95,12 @@ impl Sample {
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
     pub samples: Vec<Sample>,
-    /// The CPU time of the programs and of the kernel's threads, in % of all CPUs.
+    /// The CPU time of the experiment's programs and of the kernel's threads, in % of all CPUs.
     pub cpu: f64,
     pub sent_bytes: u64,
     pub packets: Vec<Packet>,
-    /// The stalls that the links recorded: steps that took longer than usual. `None` if records are
-    /// missing.
+    /// The stalls that the links recorded: steps that took longer than usual. `None` if the plan
+    /// does not read them, or if a link had more stalls than it can record.
     pub stalls: Option<Vec<Stall>>,
 }
 
@@ -134,8 +135,8 @@ impl Testbed {
         self.hosts.limit(super::arms::TCP.limit(limited))
     }
 
-    /// Runs a plan once. Returns `None` if an arm of another project fails or has failed before. A
-    /// failure of an onbeat arm is an error.
+    /// Runs a plan once with one arm. Returns `None` if an arm of another project fails or has
+    /// failed before. If an onbeat arm fails, returns an error.
     pub fn try_run(
         &self,
         context: &Context,

@@ -4,8 +4,8 @@
 use crate::measure::capture::Packet;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Returns the messages of each experiment in the order of their first packets on the wire. An
-/// experiment has `per_experiment` messages, numbered over all streams.
+/// Returns, for each repetition of the experiment, its messages in the order of their first packets
+/// on the wire. A repetition has `per_experiment` messages, whose numbers count over all streams.
 pub fn wire_orders(packets: &[Packet], per_experiment: u64) -> Vec<Vec<WireMessage>> {
     let (mut seen, mut orders) = (BTreeSet::new(), BTreeMap::<u64, Vec<WireMessage>>::new());
     for mark in packets.iter().flat_map(|p| &p.marks) {
@@ -28,9 +28,9 @@ pub struct WireMessage {
     pub stream: u32,
 }
 
-/// Returns the share of messages, in %, that have the same place on the wire as in the order of
-/// sending. Counts only this number (`first`) of messages at the beginning of each experiment. With
-/// `of`, counts only messages of this stream.
+/// Returns the share of messages, in %, whose position on the wire equals their position in the
+/// order of sending. Counts only the first `first` messages of each repetition of the experiment,
+/// and with `of` only messages of this stream.
 pub fn in_place(orders: &[Vec<WireMessage>], first: usize, of: Option<u32>) -> f64 {
     let (mut right, mut all) = (0u64, 0u64);
     for order in orders {
@@ -44,7 +44,8 @@ pub fn in_place(orders: &[Vec<WireMessage>], first: usize, of: Option<u32>) -> f
     100.0 * right as f64 / all.max(1) as f64
 }
 
-/// Returns for each n the number of experiments whose n-th message on the wire belongs to `stream`.
+/// Returns the number of repetitions of the experiment in which the n-th message on the wire
+/// belongs to `stream`, for each n below `first`.
 pub fn times_at(orders: &[Vec<WireMessage>], first: usize, stream: u32) -> Vec<u64> {
     let mut times = vec![0; first];
     for order in orders {
@@ -55,10 +56,10 @@ pub fn times_at(orders: &[Vec<WireMessage>], first: usize, stream: u32) -> Vec<u
     times
 }
 
-/// Returns, for each message of `stream` in `pushes`, the bytes of other streams that left before
-/// its first packet. The bytes count from when the sender had the complete message. `pushes`
-/// contains ascending message numbers, each with this time. Messages without a captured packet are
-/// left out.
+/// Returns, for each message of `stream` in `pushes`, how many bytes of other streams left between
+/// the time of its push and its first packet. `pushes` contains ascending message numbers, each
+/// with the time in ns at which the sender had the complete message. Messages without a captured
+/// packet are left out.
 pub fn bytes_ahead(packets: &[Packet], stream: u32, pushes: &[(u64, i64)]) -> Vec<u64> {
     let mut first = BTreeMap::new();
     // Bytes of other streams before each packet.

@@ -11,12 +11,13 @@ use crate::measure::stats::{median, over_blocks, Sorted};
 use crate::plot::bars;
 
 const BYTES: usize = 76 * 76 * 256 * 4;
-/// The time between two inputs of the network, in ns. The previous input is processed by then.
+/// The time between two inputs of the neural network, in ns. It is so long that the previous input
+/// has been processed.
 const PERIOD_NS: u64 = 250_000_000;
-/// The times that the thesis measured, in ms: computing both parts, communication over TCP, and
-/// communication over standard Soft-RoCE.
+/// The times that the thesis measured, in ms: computing both parts of the neural network,
+/// communication over TCP, and communication over standard Soft-RoCE.
 const THESIS: [f64; 3] = [100.0, 65.0, 50.0];
-/// The computing time that memory contention added in the thesis, in %: on the CPU, and on
+/// The increase of the computing time by memory contention in the thesis, in %: on the CPU, and on
 /// accelerators.
 const THESIS_CONTENTION: (f64, f64) = (600.0, 100.0);
 

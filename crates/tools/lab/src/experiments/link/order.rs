@@ -10,11 +10,12 @@ use crate::plot::{lines, Axes, Line};
 
 const TASKS: u64 = 3;
 const TURN: u64 = 4;
-/// The number of turns that each task has in an experiment. The peer programs use the same number.
+/// The number of turns that each sending task has in one repetition of the experiment. The peer
+/// programs use the same number.
 const ROUNDS: u64 = 9;
 const FIRST: usize = 100;
-/// The share of messages, in %, with the same place on the wire as in the order of sending. The
-/// thesis measured it with standard Soft-RoCE.
+/// The share of messages, in %, that the thesis measured with the same position on the wire as in
+/// the order of sending. The thesis used standard Soft-RoCE.
 const THESIS: f64 = 30.0;
 
 pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) -> Result<()> {

@@ -15,8 +15,8 @@ const LARGE_BYTES: usize = 4 << 20;
 /// The size in bytes and the period in ns of the messages of medium urgency. They use less than
 /// half of the link.
 const MEDIUM: (usize, u64) = (1 << 20, 20_000_000);
-/// The least and greatest latency in ms that the thesis measured with standard Soft-RoCE, for 1 MB
-/// beside other transfers.
+/// The smallest and the largest latency in ms that the thesis measured for messages of 1 MB beside
+/// other transfers, with standard Soft-RoCE.
 const THESIS_1MB: (f64, f64) = (8.9, 20.6);
 
 fn flood(priority: u8, bytes: usize, period_ns: u64) -> Stream {

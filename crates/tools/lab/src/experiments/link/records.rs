@@ -44,8 +44,8 @@ impl Records {
         Records { stop, thread }
     }
 
-    /// Returns all stalls until now. Returns `None` if a link had more stalls between two readings
-    /// than it can record.
+    /// Returns all stalls of all links until now. Returns `None` if a link had more stalls between
+    /// two readings than it can record.
     pub fn finish(self) -> Result<Option<Vec<Stall>>> {
         drop(self.stop);
         let failed = |why: &str| LabError::unexpected("the links' records", why.to_string());
@@ -61,7 +61,7 @@ impl Records {
 }
 
 /// Gives this thread a priority above programs that only load the CPUs, and below the measured
-/// programs. Without the right to do so, records may be incomplete.
+/// programs. Without the right to do so, the records of stalls may be incomplete.
 fn run_above_loads() {
     let parameter = libc::sched_param { sched_priority: 1 };
     // SAFETY: changes the scheduling of this thread only.

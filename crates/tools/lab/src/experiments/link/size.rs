@@ -10,14 +10,15 @@ use crate::measure::arms::{interleave, ArmSamples};
 use crate::plot::{self, curves, Axes, Curve, Line};
 const THESIS_TRANSFERS_PER_SIZE: u64 = 150;
 const THESIS_LATENCY: f64 = 58_000.0;
-/// The highest CPU use in % that the thesis measured for a sender of 4 MB with TCP.
+/// The highest CPU use in % that the thesis measured for a sender of 4 MB messages over TCP.
 const THESIS_CPU: f64 = 48.1;
-/// The latency in % that flow control added to the interface layer in the thesis: at 64 KB, and
+/// The latency that flow control added to the interface layer in the thesis, in %: at 64 KB, and
 /// from 1 MB on.
 const THESIS_ADDED: (f64, f64) = (100.0, 7.5);
-/// The latency in % that onbeat's flow control may add: at 64 KB, and from 1 MB on.
+/// The latency that onbeat's flow control may add, in % of the latency without flow control: at 64
+/// KB, and from 1 MB on.
 const ADDED: (f64, f64) = (10.0, 2.0);
-/// The CPU use in percentage points that onbeat's flow control may add up to 4 MB.
+/// The CPU use that onbeat's flow control may add for messages of up to 4 MB, in percentage points.
 const ADDED_CPU: f64 = 1.0;
 
 pub fn name_of(bytes: usize) -> String {
@@ -109,8 +110,8 @@ fn runs(context: &Context, bytes: usize) -> (usize, u64) {
     (context.pick(5, 3), count)
 }
 
-/// Reports whether CPU use is measured for a message size. This takes long, so only some sizes are
-/// measured.
+/// Reports whether CPU use is measured for a message size. A measurement of CPU use takes long, so
+/// only some sizes have one.
 fn counts_cpu(context: &Context, bytes: usize) -> bool {
     let few = [64 << 10, 1 << 20, 4 << 20, 32 << 20];
     context.pick_of_three(true, few.contains(&bytes), few[..3].contains(&bytes))

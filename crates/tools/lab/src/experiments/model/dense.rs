@@ -17,14 +17,16 @@ use onbeat_trace::{Manifest, Writer, WriterOptions};
 use std::path::Path;
 use std::process::Command;
 
-/// The ends of the chain that the second arm names: a source, and a topic before the last layer.
+/// The ends of the chain that the second arm selects: a source node, and a topic before the last
+/// layer of the graph.
 const ENDS: [&str; 4] = ["--from", "n0_3", "--to", "n6_1"];
 
 struct Measured {
     events: u64,
     bytes: u64,
     runs: Vec<Ended>,
-    /// The largest deviation of a measured time from the truth, as a share of the truth.
+    /// The largest deviation of a count or time in the model from the truth, as a share of the
+    /// truth.
     off: f64,
     pairs: usize,
     cut: usize,
@@ -119,8 +121,9 @@ fn run(context: &Context, trace: &Path, ends: &[&str]) -> Result<(Ended, u64, Mo
     Ok((ended, file.len() as u64, model))
 }
 
-/// Returns the largest deviation of a count, mean, median or extreme from the truth, as a share of
-/// the truth. A pair of source and sink that is missing in the model counts as 100 %.
+/// Returns the largest deviation of a count, mean, median or maximum from the truth, as a share of
+/// the truth. A pair of source and sink that is missing in the model counts as a deviation of 100
+/// %.
 fn off(model: &Model, truth: &DenseTruth, layers: usize) -> f64 {
     let is = |id: &str, node: &str| id.starts_with(&format!("/{node}:"));
     let mut worst: f64 = 0.0;

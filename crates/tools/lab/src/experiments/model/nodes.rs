@@ -7,8 +7,8 @@ use crate::measure::layers::write_layers;
 use std::path::Path;
 
 /// Models traces of 2, 8 and 16 million events of the same 100 nodes. After 8 million events, every
-/// distribution has all its buckets. Memory that 16 million events need in addition therefore grows
-/// with the trace.
+/// distribution has all its buckets. If 16 million events need more memory, the cause is the length
+/// of the trace.
 pub fn measure(context: &mut Context, report: &mut Report, scratch: &Path) -> Result<()> {
     let events: [u64; 3] = context.pick(
         [2_000_000, 8_000_000, 16_000_000],

@@ -122,8 +122,9 @@ fn trace_before(scratch: &Path, events: u64) -> PathBuf {
     scratch.join(format!("{events}-before"))
 }
 
-/// Generates the events of [`generate`] in the format of the earlier build. The lab beside the
-/// earlier build writes them, because the earlier build may not read today's format.
+/// Generates the events of [`generate`] in the format of an earlier build of onbeat. The lab of the
+/// earlier build writes them, because this build may write a format that the earlier build cannot
+/// read.
 fn generate_before(context: &Context, before: &Path, scratch: &Path, events: u64) -> Result<()> {
     let lab = before.with_file_name("onbeat-lab");
     let mut command = Command::new(&lab);
@@ -135,8 +136,8 @@ fn generate_before(context: &Context, before: &Path, scratch: &Path, events: u64
     context.succeed(quiet(&mut command), &name, HOUR).map(drop)
 }
 
-/// Models a trace in a process of its own on one core, as a user does. Returns the wall-clock
-/// seconds and the used resources.
+/// Makes a model of a trace with `onbeat model`, in a process of its own on one core. Returns the
+/// wall-clock time in s and the used resources.
 pub fn model(context: &Context, onbeat: &Path, trace: &Path) -> Result<(f64, Ended)> {
     let output = context.dir().join("model.json");
     let mut command = Command::new(onbeat);
@@ -149,7 +150,8 @@ pub fn model(context: &Context, onbeat: &Path, trace: &Path) -> Result<(f64, End
     Ok((wall_s, ended?))
 }
 
-/// Reads the longest trace without modelling it. Returns the events per second of CPU time.
+/// Reads the longest trace without modelling it. Returns how many events this reads per second of
+/// CPU time.
 pub fn read_speed(context: &Context, scratch: &Path, sizes: &[Size]) -> Result<f64> {
     context.step("only reading the longest trace", 3600);
     let longest = sizes.last().map_or(0, |s| s.events).to_string();

@@ -24,8 +24,8 @@ pub struct Arm {
     pub name: &'static str,
     pub title: &'static str,
     pub program: Program,
-    /// The `role=` argument of the arm's single process. `None` if each side of each stream is a
-    /// process.
+    /// The `role=` argument of the arm's program if one process does everything. `None` if each
+    /// side of each stream has a process of its own.
     pub role: Option<&'static str>,
     pub policy: &'static str,
 }
@@ -187,8 +187,8 @@ struct Ros1 {
 }
 
 impl Programs {
-    /// Finds the programs of all arms. Starts a ROS 1 master on the core of `seat` if ROS 1 is
-    /// installed.
+    /// Finds the programs of all arms. If ROS 1 is installed, starts a ROS 1 master on the core of
+    /// `seat`.
     pub fn find(context: &Context, work: &Path, seat: &Seat) -> Programs {
         let ros2_env = check_built(&build_path("ros2/queues-ros2"), "ros2")
             .and_then(|()| context.ros_env("kilted").map_err(|e| e.to_string()));
@@ -271,8 +271,8 @@ impl Programs {
         })
     }
 
-    /// Starts the nodelets and returns their manager, the process to measure. The program that
-    /// loads them has ended by then.
+    /// Starts the ROS 1 nodelets and returns their manager, the process to measure. The program
+    /// that loads the nodelets into the manager has ended by then.
     fn start_nodelets(
         &self,
         context: &Context,

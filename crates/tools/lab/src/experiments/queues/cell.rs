@@ -23,7 +23,7 @@ pub struct Setting {
     pub scenario: &'static str,
     pub kind: Kind,
     pub arrivals: Vec<Arrivals>,
-    /// The prefix of the files with the arrivals. The number of the stream and `.csv` follow.
+    /// The path of the files with the arrivals, without the number of the stream and `.csv`.
     pub files: PathBuf,
 }
 
@@ -131,7 +131,8 @@ struct Window {
     complete: bool,
 }
 
-/// Runs an arm with the streams once. `serial` is a number that no other measurement has.
+/// Measures an arm once with the streams of `setting`. `serial` is a number that no other
+/// measurement has, and becomes part of file names.
 pub fn measure(
     context: &Context,
     programs: &Programs,

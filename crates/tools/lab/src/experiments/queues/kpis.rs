@@ -65,17 +65,18 @@ pub fn parse(text: &str, messages: usize) -> Result<Log, String> {
 pub struct StreamKpis {
     pub messages: usize,
     pub processed: usize,
-    /// The number of messages that were processed twice or out of order.
+    /// The number of messages that the consumer processed for a second time or out of order.
     pub misplaced: usize,
     pub loss: f64,
     pub delay_us: f64,
-    /// The maximum deviation of the output from the input trace, earlier or later, in ms.
+    /// The jitter of the output in ms: the largest minus the smallest time from when a message was
+    /// due in the input trace to when it was processed.
     pub jitter_ms: f64,
     pub cycles_ms: f64,
 }
 
-/// Computes the key figures of a stream. `due_ns` is the input trace, whose times count from
-/// `start_ns`.
+/// Computes the key figures of a stream. `due_ns` is the input trace: the due time of each message,
+/// counted from `start_ns` (CLOCK_MONOTONIC).
 pub fn of_stream(due_ns: &[u64], start_ns: i64, log: &Log) -> StreamKpis {
     let mut seen = vec![false; due_ns.len()];
     let (mut processed, mut misplaced, mut next) = (0, 0, 0);

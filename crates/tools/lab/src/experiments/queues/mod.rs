@@ -27,8 +27,9 @@ use std::path::Path;
 
 pub const COUNTS: [usize; 5] = [1, 2, 4, 8, 10];
 
-/// The factor by which processing takes longer in the bottleneck scenario. Ten radar streams then
-/// need 72 % of a core, and the consumer of a single stream is overloaded during bursts.
+/// The factor by which the processing of a message takes longer in the bottleneck scenario. Ten
+/// radar streams then need 72 % of a core, and the consumer of a single stream is overloaded during
+/// bursts.
 pub const SLOWED: u64 = 15;
 
 /// The arms that run in every round, because figures compare them. Other arms run in the first
@@ -43,8 +44,8 @@ const EVERY_ROUND: [&str; 7] = [
     "ros1-service",
 ];
 
-/// Further arms that run in every round with ten streams, so that their cost beyond processing is
-/// measured.
+/// The arms that run in every round with ten streams, besides [`EVERY_ROUND`]. Their cost beyond
+/// processing is then measured, too.
 const EVERY_ROUND_OF_TEN: [&str; 3] = ["credit-shared", "credit-chain", "bare"];
 
 fn in_round(arm: &str, round: usize, streams: usize) -> bool {

@@ -32,8 +32,8 @@ const fn kpi(name: &'static str, title: &'static str, of: fn(&Measured) -> f64) 
 }
 
 pub(super) const CPU: Kpi = kpi("cpu", "CPU, % of a core", |m| m.cpu);
-/// The CPU time per processed message. It makes arms with losses comparable, because a lost message
-/// needs no processing.
+/// The CPU time per processed message. It makes arms comparable that lose different numbers of
+/// messages, because a lost message needs no processing.
 pub(super) const CPU_PER_MESSAGE: Kpi =
     kpi("cpu_per_message", "CPU, us a processed message", |m| {
         let processed: usize = m.streams.iter().map(|s| s.processed).sum();
@@ -84,7 +84,8 @@ impl QueueResults {
         self.kept[setting].counted().contains(&round)
     }
 
-    /// Returns the median of a figure over the rounds that count, or over all if none does.
+    /// Returns the median of a key figure of an arm over the rounds that count, or over all rounds
+    /// if none counts. Returns `None` if the arm was not measured.
     pub(super) fn value(&self, arm: &str, setting: Option<usize>, kpi: &Kpi) -> Option<f64> {
         let setting = setting?;
         let shown = self.kept[setting].shown();
@@ -96,8 +97,8 @@ impl QueueResults {
         (!values.is_empty()).then(|| median(&values))
     }
 
-    /// Estimates the median of a figure over the rounds that count. Returns `None` if the arm was
-    /// not measured.
+    /// Estimates the median of a key figure of an arm over the rounds that count. Returns `None` if
+    /// the arm was not measured.
     pub(super) fn estimate(&self, arm: &str, setting: usize, kpi: &Kpi) -> Option<Estimate> {
         let rows: Vec<&Row> = self.of(arm, setting).collect();
         let values: Vec<f64> = rows.iter().map(|r| (kpi.of)(&r.measured)).collect();
@@ -107,8 +108,9 @@ impl QueueResults {
         (!rows.is_empty()).then(estimate)
     }
 
-    /// Estimates by how much arm `b` exceeds arm `a`, in %: the mean over the settings of the
-    /// median ratio over the rounds. The interval comes from resampling rounds.
+    /// Estimates by how much the key figure of arm `b` exceeds that of arm `a`, in %. The estimate
+    /// is the mean over the settings of the median ratio over the rounds. The interval comes from
+    /// resampling rounds.
     pub(super) fn added(
         &self,
         a: &str,

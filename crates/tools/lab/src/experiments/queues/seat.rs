@@ -6,7 +6,7 @@ use std::process::Command;
 #[derive(Debug, Clone, Copy)]
 pub struct Seat {
     pub cpu: usize,
-    /// Whether programs on this core have nice -20, so that they run before all other programs
+    /// Whether programs on this core have nice -20, and so get the core before all other programs
     /// without real-time priority.
     pub first: bool,
 }

@@ -13,12 +13,12 @@ use crate::measure::stats::{mean, Sorted};
 use crate::measure::streams::{Spread, CAN, RADAR};
 use crate::plot::{lines, percentiles, Axes, Line};
 
-/// The paper's values for 1, 2, 4, 8 and 10 streams, by row: CPU, RAM, delay, jitter, loss. The
-/// paper does not report the spread of cycles.
+/// A table of the paper. Columns: 1, 2, 4, 8 and 10 streams. Rows: CPU, RAM, delay, jitter, loss.
+/// The paper does not report the spread of cycles.
 type Paper = [[f64; 5]; 5];
 
-/// Table III of the paper: concept 2. CPU in % of a core, RAM in % of 16 GB, delay and jitter in
-/// ms, loss in %.
+/// Table III of the paper, the values of its concept 2: CPU in % of a core, RAM in % of 16 GB,
+/// delay and jitter in ms, loss in %.
 const TABLE_3: Paper = [
     [7.6, 10.5, 16.4, 26.3, 29.9],
     [1.0, 1.2, 1.6, 2.4, 2.9],
@@ -26,7 +26,7 @@ const TABLE_3: Paper = [
     [166.0, 168.0, 174.0, 177.0, 177.0],
     [0.2, 0.2, 0.3, 4.0, 15.6],
 ];
-/// Table IV of the paper: concept 1 compared with concept 2, in %.
+/// Table IV of the paper: the change from its concept 2 to its concept 1, in %.
 const TABLE_4: Paper = [
     [-16.0, 39.0, 44.0, 43.0, 47.0],
     [-40.0, -50.0, -62.0, -75.0, -79.0],
@@ -34,7 +34,7 @@ const TABLE_4: Paper = [
     [26.0, 25.0, 16.0, 29.0, 31.0],
     [13566.0, 4262.0, 3529.0, 840.0, 225.0],
 ];
-/// Table V of the paper: concept 3 compared with concept 2, in %.
+/// Table V of the paper: the change from its concept 2 to its concept 3, in %.
 const TABLE_5: Paper = [
     [22.0, 17.0, 7.0, 9.0, 24.0],
     [0.0; 5],
@@ -42,7 +42,7 @@ const TABLE_5: Paper = [
     [3.0, 4.0, 3.0, 12.0, 12.0],
     [-100.0; 5],
 ];
-/// Table VI of the paper: concept 4 compared with concept 2, in %.
+/// Table VI of the paper: the change from its concept 2 to its concept 4, in %.
 const TABLE_6: Paper = [
     [62.0, 69.0, 94.0, 156.0, 188.0],
     [0.0, 0.0, 0.0, 0.0, -2.0],
@@ -143,8 +143,7 @@ fn paper_row<'a>(paper: &'a Paper, kpi: &Kpi) -> Option<&'a [f64; 5]> {
     names.iter().position(|n| *n == kpi.name).map(|i| &paper[i])
 }
 
-/// The numbers of streams for which the results have figures. The tables show all numbers of
-/// streams.
+/// The numbers of streams for which the report has figures. Its tables show all numbers of streams.
 const ENDS: [usize; 2] = [1, 10];
 
 fn baseline(report: &mut Report, results: &QueueResults, kind: &str) {
@@ -280,7 +279,8 @@ fn all_arms(report: &mut Report, results: &QueueResults, scenario: &str, kind: &
     report.tables.push(table);
 }
 
-/// Compares the policy credit with drop-oldest. The difference is the cost of losing nothing.
+/// Compares the policy credit with the policy drop-oldest. The difference of their costs is the
+/// price of losing nothing.
 fn compare(context: &Context, report: &mut Report, results: &QueueResults, kind: &str) {
     let mut rng = context.rng("interval");
     let counts = results.counts("standard", kind);

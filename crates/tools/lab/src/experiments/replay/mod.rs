@@ -1,8 +1,8 @@
 //! The `replay` experiment: how late replayed packets arrive, with `onbeat replay` beside
 //! tcpreplay.
 //!
-//! The packets are streams of Table I of the paper of Konheiser et al. They go from one network namespace to
-//! another, on an idle machine and beside busy programs.
+//! The packets are streams of Table I of the paper of Konheiser et al. They go from one network
+//! namespace to another, on an idle machine and beside busy programs.
 //!
 //! The lateness of a packet is the kernel's time stamp at the receiver minus its recorded time,
 //! minus the smallest such difference of the run. No arm's own figures are used.
@@ -76,7 +76,7 @@ struct Run {
     streams: usize,
     late_us: Sorted,
     lost: usize,
-    /// The number of packets that arrived after a packet that was recorded later.
+    /// The number of packets that arrived after a packet that was recorded later than they were.
     misplaced: usize,
     cpu: f64,
 }

@@ -16,10 +16,11 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const BUFFER: u64 = 16 << 20;
-/// The memory in bytes that the process may use besides the buffer: for the program, stacks and
-/// figures.
+/// The memory in bytes that the player may use besides its buffer: for the program, its stacks and
+/// its figures.
 const OTHER_MEMORY: u64 = 24 << 20;
-/// The requested playback rate. No player can reach it, so only the CPU limits the pace.
+/// The requested playback rate, as a multiple of the recorded pace. No player can reach it, so only
+/// the CPU limits the pace.
 const RATE: &str = "1000000";
 
 #[derive(Deserialize)]
@@ -102,7 +103,8 @@ pub(super) fn measure(context: &mut Context, report: &mut Report) -> Result<()> 
     Ok(())
 }
 
-/// Plays the file from the disk, after removing it from the page cache as far as the kernel allows.
+/// Plays the file from the disk. Before, removes the file from the page cache as far as the kernel
+/// allows.
 fn from_disk(context: &Context, report: &mut Report, path: &Path, to: &str) -> Result<()> {
     let bytes = std::fs::metadata(path)
         .map_err(LabError::file("reading", path))?

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// The CPU on which the chain runs. The other CPU runs the middleware's threads and the lab.
+/// The number of the CPU on which the chain runs. The other CPU runs the middleware's threads and
+/// the lab.
 pub(super) const CHAIN_CPU: &str = "1";
 
 pub(super) struct App {
@@ -23,7 +24,7 @@ pub(super) struct App {
     /// it.
     pub inputs: &'static [(&'static str, &'static str)],
     pub cycle_ms: u64,
-    /// A subscriber outside of the application that no plan covers: its program and its topic.
+    /// A subscriber outside of the application, which no plan covers: its program and its topic.
     /// `None` if the experiment has none.
     pub listener: Option<(PathBuf, &'static str)>,
 }
@@ -207,9 +208,9 @@ impl App {
         starts_s.max(8 * self.cycle_ms / 1000)
     }
 
-    /// Profiles the chain at a high SCHED_FIFO priority (thesis, section 4.4.2) and returns the
-    /// path of the model. Starts the application several times, because waiting times depend on the
-    /// phases of its timers.
+    /// Records the application with its chain at a high SCHED_FIFO priority (thesis, section
+    /// 4.4.2), and returns the path of the model. Starts the application `runs` times, because
+    /// waiting times depend on the phases of its timers.
     pub fn profile(&self, context: &Context, seconds: u64, runs: usize) -> Result<PathBuf> {
         let path = |what: &str| context.dir().join(format!("{}.{what}", self.name));
         let limit = seconds + 120;

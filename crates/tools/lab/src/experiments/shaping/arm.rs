@@ -12,8 +12,9 @@ use crate::measure::floor::{Cyclictest, Floor};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// The miss rates to try, in ascending order, until the profile supports one. The executions of one
-/// start depend on one another, so a profile of a few starts may not support a small miss rate.
+/// The miss rates to plan for, in ascending order, until the recorded executions suffice for one.
+/// The executions of one start of the application depend on one another, so the executions of a few
+/// starts may not suffice for a small miss rate.
 const MISS_RATES: [&str; 7] = ["0.01", "0.05", "0.1", "0.15", "0.2", "0.25", "0.3"];
 
 pub(super) struct Arm<'a> {
@@ -27,11 +28,11 @@ pub(super) struct Arm<'a> {
 }
 
 impl<'a> Arm<'a> {
-    /// Plans an arm from a profile.
+    /// Makes the plan of an arm from a profile, which is the model of recorded executions.
     ///
-    /// If the profile does not support the requested miss rate, the plan uses the smallest
-    /// supported one of [`MISS_RATES`]. If the profile supports none, the plan has no miss rate,
-    /// and its last slot lies after the longest execution. The report notes both cases.
+    /// If the profile does not support the requested miss rate, the plan uses the smallest of
+    /// [`MISS_RATES`] that the profile supports. If the profile supports none, the plan has no miss
+    /// rate, and its last slot lies after the longest execution. The report notes both cases.
     pub fn planned(
         app: &'a App,
         context: &Context,
@@ -70,9 +71,9 @@ impl<'a> Arm<'a> {
         Arm::new(name, app, plan, executions)
     }
 
-    /// Creates an arm and reads the promises of its plan. Without a miss rate, the longest of
-    /// `profiled` executions is the limit. The next execution exceeds this limit with a probability
-    /// of 1 in `profiled` + 1.
+    /// Creates an arm and reads the promises of its plan. If the plan has no miss rate, the longest
+    /// of the `profiled` recorded executions is the limit. The next execution exceeds this limit
+    /// with a probability of 1 in `profiled` + 1.
     fn new(name: &str, app: &'a App, plan: PathBuf, profiled: u64) -> Result<Arm<'a>> {
         let text = std::fs::read(&plan).map_err(LabError::file("reading", &plan))?;
         let read = onbeat_plan::file::read(&text).map_err(|e| LabError::in_file(&plan, e))?;
@@ -96,7 +97,7 @@ impl<'a> Arm<'a> {
     }
 }
 
-/// The number of cycles of a run that do not count: the first ones, and those that the end
+/// The number of cycles of a run that do not count: those at its beginning, and those that its end
 /// interrupts.
 const UNCOUNTED_CYCLES: u64 = 8;
 
@@ -104,8 +105,8 @@ const UNCOUNTED_CYCLES: u64 = 8;
 pub(super) struct Turns {
     pub executions: u64,
     pub rounds: usize,
-    /// The index of the arm with which the other arms are compared. It runs before each other arm,
-    /// so it has as many starts as all other arms together.
+    /// The index of the arm with which the other arms are compared. This arm runs before each run
+    /// of another arm, so it runs as often as all other arms together.
     pub baseline: Option<usize>,
     pub once: bool,
 }
@@ -137,7 +138,8 @@ impl Turns {
 struct Reported {
     said: Value,
     samples: String,
-    /// For each item: the start of the first callback and the arrival at the listener, in ns.
+    /// For each item: the start of the chain's first callback and the arrival of the output at the
+    /// listener, in ns of CLOCK_MONOTONIC.
     heard: Vec<(u64, u64)>,
     floor: Floor,
 }
@@ -193,8 +195,8 @@ impl Arm<'_> {
         self.is_one_band || self.keeps_average
     }
 
-    /// Runs the application under the arm's plan for a number of executions. The inner error is the
-    /// reason why this run gave no measurement.
+    /// Runs the application under the arm's plan for a number of executions of the chain. If this
+    /// run gave no measurement, the inner result is an error with the reason.
     fn run(
         &self,
         context: &Context,

@@ -12,7 +12,7 @@ use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, Result};
 use std::path::Path;
 
-/// Table 4.2 of the thesis: callbacks and their measured worst cases, in ms.
+/// Table 4.2 of the thesis: callbacks and their measured worst-case execution times, in ms.
 const TABLE_4_2: [(&str, f64); 5] = [
     ("filter_transform_vlp16_rear", 19.9),
     ("filter_transform_vlp16_front", 30.7),
@@ -21,8 +21,9 @@ const TABLE_4_2: [(&str, f64); 5] = [
     ("p2d_ndt_localizer_node", 50.8),
 ];
 
-/// The name of the arm without priorities, which the thesis does not have. Its threads are on the
-/// same CPUs as in the other arms, but have normal scheduling, as in an ordinary application.
+/// The name of the arm without real-time priorities, which the thesis does not have. Its threads
+/// are on the same CPUs as in the other arms, but have normal scheduling, as in an ordinary
+/// application.
 const NORMAL: &str = "normal threads";
 
 const BASELINE: &str = "SCHED_FIFO";
@@ -33,7 +34,7 @@ struct Config {
     file: &'static str,
     plan: &'static [&'static str],
     shape: &'static [&'static str],
-    /// The thesis's average, maximum and jitter in ms.
+    /// The average latency, maximum latency and jitter of this configuration in the thesis, in ms.
     paper: [f64; 3],
 }
 

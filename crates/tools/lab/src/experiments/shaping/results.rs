@@ -11,9 +11,11 @@ pub(super) fn jitter(latency_ms: &Sorted) -> f64 {
 
 #[derive(Default)]
 pub(super) struct ArmResults {
-    /// The end-to-end latencies in ms, without the latencies of late and discarded outputs.
+    /// The end-to-end latencies in ms of the outputs that left in time. Late and discarded outputs
+    /// are left out.
     pub latency_ms: Vec<f64>,
-    /// The times in ms until the output was ready, one for each latency in `latency_ms`.
+    /// The times in ms from the start of the chain's first callback until the output was ready, one
+    /// for each latency in `latency_ms`.
     pub ready_ms: Vec<f64>,
     /// The number of the band, from 1, for each latency in `latency_ms`. `None` stands for an
     /// output outside of all bands.
@@ -22,11 +24,12 @@ pub(super) struct ArmResults {
     pub late_ms: Vec<f64>,
     pub late: u64,
     pub dropped: u64,
-    /// For each run: the 99.9th percentile of the time that threads ran outside of their slots, in
-    /// ms.
+    /// For each run: the 99.9th percentile of the times for which threads ran outside of their
+    /// slots, in ms.
     pub outside_ms: Vec<f64>,
     pub cpu: Vec<(f64, f64)>,
-    /// The times in ms from the start of the first callback to the arrival at the listener.
+    /// The times in ms from the start of the chain's first callback to the arrival of the output at
+    /// the listener.
     pub heard_ms: Vec<f64>,
     pub notes: Vec<String>,
     pub floor: Floor,
@@ -37,7 +40,8 @@ impl ArmResults {
         Sorted::new(self.latency_ms.iter().copied())
     }
 
-    /// Returns the jitter without outliers in ms: half of the range from p0.5 to p99.5.
+    /// Returns the jitter of the latencies without outliers, in ms: half of the range from their
+    /// 0.5th to their 99.5th percentile.
     pub fn jitter_ms(&self) -> f64 {
         jitter(&self.sorted())
     }
@@ -67,8 +71,9 @@ impl ArmResults {
         Figure::estimated(format!("{name}.jitter"), jitter, "ms")
     }
 
-    /// Returns the jitter, average and worst case, in ms, of the times until the outputs were
-    /// ready. These would be the latencies of the same executions without shaping.
+    /// Returns jitter, average and maximum, in ms, of the times from the start of the chain's first
+    /// callback until the output was ready. Without shaping, these would be the latencies of the
+    /// same executions.
     pub fn unshaped_ms(&self) -> (f64, f64, f64) {
         let sorted = Sorted::new(self.ready_ms.iter().copied());
         let jitter = (sorted.quantile(0.995) - sorted.quantile(0.005)) / 2.0;

@@ -12,8 +12,8 @@ use crate::frame::{Context, LabError, Result};
 use crate::measure::stats::Sorted;
 use std::path::{Path, PathBuf};
 
-/// Table 4.1 of the thesis: the interfering load in ms per 100 ms, and the maximum latency and the
-/// jitter in ms under SCHED_FIFO.
+/// Table 4.1 of the thesis: the interfering load in ms per 100 ms, and the chain's maximum latency
+/// and jitter in ms under SCHED_FIFO.
 const TABLE_4_1: [(&str, f64, f64); 5] = [
     ("0", 57.35, 16.2),
     ("10", 58.1, 16.72),
@@ -21,8 +21,8 @@ const TABLE_4_1: [(&str, f64, f64); 5] = [
     ("30", 59.8, 17.73),
     ("40", 62.8, 18.13),
 ];
-/// Table 4.1 of the thesis: the maximum latency and the jitter in ms with a reservation server per
-/// callback. They are the same for every load.
+/// Table 4.1 of the thesis: the chain's maximum latency and jitter in ms with a reservation server
+/// per callback. Both are the same for every load.
 const SERVERS_4_1: (f64, f64) = (80.0, 5.0);
 
 pub(super) fn slots(plan: &Path) -> Result<Vec<(String, String)>> {

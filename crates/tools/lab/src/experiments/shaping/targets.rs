@@ -7,16 +7,18 @@ use crate::frame::rng::Rng;
 use crate::measure::floor;
 use crate::measure::stats::{over_blocks, resampled, Sorted};
 
-/// The divisor for the limit of one band's jitter. The limit is the unshaped jitter of the same
-/// executions, divided by this number.
+/// The number by which the unshaped jitter of the same executions is divided to get the limit of
+/// the jitter with one band.
 const JITTER_DIVISOR: f64 = 250.0;
-/// The smallest limit of the jitter, as a multiple of the 99th percentile that cyclictest measures.
+/// The factor for the smallest limit of the jitter. The limit is at least this factor times the
+/// 99th percentile of the wake-up latencies that cyclictest measures.
 const FLOOR_MULTIPLE: f64 = 2.0;
 const MAX_WORST_ADDED_PERCENT: f64 = 2.5;
-/// The greatest share in % by which the average latency may exceed the unshaped average, if the
-/// bands were chosen for a low average.
+/// The largest share in % by which the average latency may exceed the average without shaping. It
+/// applies to plans whose bands were chosen for a low average.
 pub(super) const MAX_AVERAGE_ADDED_PERCENT: f64 = 6.0;
-/// The limit of the time that threads may run outside of their slots, in ms (p99.9).
+/// The limit of the 99.9th percentile of the times for which threads run outside of their slots, in
+/// ms.
 const MAX_OUTSIDE_MS: f64 = 0.3;
 const MAX_CPU_PERCENT: f64 = 0.5;
 const LISTED: usize = 50;

@@ -32,8 +32,8 @@ const FORMS: [(&str, &str); 8] = [
 struct Spot {
     name: String,
     call: String,
-    /// The probe's file, its offset in the file, and whether it is at the function's return. `None`
-    /// for the arm without a probe.
+    /// The probe: its file, its offset in the file, and whether it is at the function's return.
+    /// `None` for the arm without a probe.
     probe: Option<(PathBuf, u64, bool)>,
 }
 
@@ -107,8 +107,8 @@ fn run_spots(
     )
 }
 
-/// Reports whether the kernel of this release replaces 5-byte nops by calls, which makes probes on
-/// them fast.
+/// Returns whether the kernel with this release text is at least 6.18. From 6.18 on, the kernel
+/// replaces 5-byte nops by calls, which makes probes on them fast.
 fn fast_nop(machine_kernel: &str) -> bool {
     let mut numbers = machine_kernel
         .split(['.', '-'])
@@ -165,8 +165,8 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<Costs> {
     ))
 }
 
-/// Returns three arms for each form of instruction: without a probe, with a probe on the
-/// instruction, and with a probe at the place that onbeat chooses.
+/// Returns three arms for each form of instruction: no probe, a probe on this instruction, and a
+/// probe at the place in the function that onbeat chooses.
 fn form_spots(program: &Path, fast_nop: bool) -> Result<Vec<Spot>> {
     let symbols = Symbols::read(program, true, |name| {
         name.starts_with("form_") || name.starts_with("hit_")
@@ -206,8 +206,8 @@ struct FormCost {
     form: &'static str,
     title: &'static str,
     here: Estimate,
-    /// The cost of a hit with the probe at the place that onbeat chooses. `None` for a form that
-    /// onbeat leaves where it is.
+    /// The cost of a hit in us with the probe at the place that onbeat chooses. `None` if onbeat
+    /// leaves the probe on the instruction.
     placed: Option<Estimate>,
 }
 
@@ -385,8 +385,8 @@ fn function_table(
     );
 }
 
-/// Counts the probes of a distribution's libraries that the kernel must single-step. The first
-/// count is for probes at function entries, the second for the places that onbeat chooses.
+/// Reports how many probes of a distribution's libraries the kernel must single-step: with the
+/// probes at function entries, and with the probes at the places that onbeat chooses.
 fn table_of_placements(
     context: &Context,
     report: &mut Report,

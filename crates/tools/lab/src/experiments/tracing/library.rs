@@ -17,8 +17,8 @@ const SOURCE: &str = include_str!("../../../native/events.c");
 const ARMS: [&str; 3] = ["alone", "preload", "lttng"];
 const PRELOAD: usize = 1;
 const LTTNG: usize = 2;
-/// The number of bursts in a run. A sleep comes before each burst. A burst has many events that
-/// follow one another without a pause, or a single event.
+/// The number of bursts of events in a run. The program sleeps before each burst. A burst has many
+/// events that follow one another without a pause, or a single event.
 const BURSTS: u64 = 1000;
 const WARM: (&str, u64) = ("library", 100);
 const APART: (&str, u64) = ("library.apart", 1);
@@ -33,8 +33,8 @@ struct Bench<'c> {
     lost: RefCell<[u64; ARMS.len()]>,
 }
 
-/// Measures the cost of recording an event. Returns the cost of a single event with the library, in
-/// us.
+/// Measures the cost of recording an event. Returns the cost of a single event with onbeat's
+/// library (`record --preload`), in us.
 pub fn measure(context: &mut Context, report: &mut Report) -> Result<f64> {
     let env = context.ros_env("kilted")?;
     let program = native::compile(
@@ -132,8 +132,8 @@ impl Bench<'_> {
     }
 }
 
-/// Returns the number of recorded publications. Fails if the manifest does not report all other
-/// publications as lost.
+/// Returns the number of recorded publications. Fails if the manifest does not report the rest of
+/// the `all` publications as lost.
 fn hits(trace: &Path, all: u64) -> Result<u64> {
     let manifest = recorded(trace)?.manifest;
     let probes = manifest.observed.probes.iter();

@@ -21,7 +21,7 @@ pub struct Lttng {
 }
 
 impl Lttng {
-    /// Compiles the library, and starts the daemon unless one is running.
+    /// Compiles the lab's library for LTTng, and starts LTTng's daemon unless one is running.
     ///
     /// # Errors
     ///

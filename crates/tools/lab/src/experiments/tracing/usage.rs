@@ -18,8 +18,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// A shell script that runs both applications, then writes their CPU time (bash's `times` adds the
-/// children) and their exit codes.
+/// A shell script that runs both applications, then writes their CPU time and their exit codes. The
+/// CPU time comes from bash's `times`, which includes ended children.
 const SCRIPT: &str = r#"
 "$1" "$2" --duration "$3" & parking=$!
 "$1" "$4" --duration "$3" --quiet & syn=$!
@@ -31,8 +31,9 @@ wait $syn; b=$?
 struct Watched {
     programs: Vec<ProgramStats>,
     names: BTreeMap<u32, String>,
-    /// The recorder's use of a core in %: one value for each step, from five seconds after its
-    /// start to its end. The CPU time comes from the kernel's account of the process.
+    /// The recorder's use of a core in %, one value for each step of observation. The first step
+    /// begins five seconds after the recorder's start. The CPU time comes from the kernel's account
+    /// of the process.
     steady: Vec<f64>,
 }
 
@@ -80,9 +81,9 @@ pub fn measure(
     figures(report, &recorded, &watched, apps_s, trap_s)
 }
 
-/// Measures the application's CPU time with the library of `record --preload`. The cost is the
-/// number of events times `event_us`. The recorder's process and the kernel's records of context
-/// switches are not included.
+/// Measures the application's CPU time with the library of `record --preload`. The report computes
+/// the library's cost as the number of events times `event_us`. The recorder's process and the
+/// kernel's records of context switches are not included.
 pub fn of_library(context: &mut Context, report: &mut Report, event_us: f64) -> Result<()> {
     let seconds: u32 = context.pick(60, 10);
     let limit = Duration::from_secs(u64::from(seconds) + 300);
@@ -196,8 +197,8 @@ fn app_cpu_s(file: &Path) -> Result<f64> {
     }
 }
 
-/// Adds a table with the hits and the time in traps of each probe. Returns the time of all traps in
-/// s.
+/// Adds a table with the number of hits and the time in traps of each probe. Returns the sum of
+/// these times in s.
 fn probe_table(
     context: &mut Context,
     report: &mut Report,

@@ -8,7 +8,8 @@ use crate::measure::samples::Sample;
 use crate::measure::stats::{over_blocks, Sorted};
 use crate::measure::transport::{Peers, Program};
 
-/// The number of tasks between two readings of the clock. The peer program uses the same number.
+/// The number of tasks that run between two readings of the clock. The peer program uses the same
+/// number.
 const TASKS: f64 = 1000.0;
 
 pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {

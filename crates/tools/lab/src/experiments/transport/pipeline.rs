@@ -18,16 +18,17 @@ const RATE_HZ: f64 = 30.0;
 /// processes.
 const PROCESSES: usize = 10;
 
-/// The number of context switches per iteration in the paper ("over 200"). The paper assumes that a
-/// middleware thread and an executor thread take part in each message.
+/// The number of context switches per iteration of the pipeline that the paper reports ("over
+/// 200"). The paper assumes that a middleware thread and an executor thread take part in each
+/// message.
 const SWITCHES_IN_THE_PAPER: f64 = 200.0;
 
 struct Realisation {
     id: &'static str,
     name: &'static str,
     program: Program,
-    /// The `variant=` argument of onbeat's program. `None` for a peer, whose processes share the
-    /// nodes.
+    /// The `variant=` argument of onbeat's program. `None` for a program with another library,
+    /// which distributes the nodes over processes.
     variant: Option<&'static str>,
     processes: usize,
 }

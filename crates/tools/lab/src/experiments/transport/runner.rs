@@ -6,8 +6,8 @@ use crate::frame::Context;
 use crate::measure::run::Run;
 use crate::measure::transport::{Arm, Peers};
 
-/// An arm whose processes are started again after a failure, so that an arm that hangs from time to
-/// time can be measured. The report notes each failure.
+/// An arm that can be measured although it hangs from time to time: its processes are started again
+/// after a failure. The report notes each failure.
 pub struct Runner<'p> {
     peers: &'p Peers,
     arm: Arm,

@@ -17,7 +17,7 @@ const LEAD: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Place {
-    /// One publisher process, and this number of subscriber processes.
+    /// One publisher process, and as many subscriber processes as the value says.
     Processes(usize),
     Pair,
     Thread,
@@ -42,8 +42,8 @@ pub struct Session {
 
 pub struct SessionResults {
     pub samples: Vec<Sample>,
-    /// The usage of all processes together. A message counts once, however many processes receive
-    /// it.
+    /// The resources that all processes used together. A message counts once, regardless of the
+    /// number of processes that receive it.
     pub usage: Usage,
     pub lost: u64,
 }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 const BYTES: usize = 1024;
 const RATE_HZ: f64 = 50.0;
-/// The greatest number of items between producer and consumer. The peer programs use the same
+/// The largest number of items between producer and consumer. The peer programs use the same
 /// number.
 const DEPTH: i64 = 4;
 
@@ -29,8 +29,8 @@ const NAMES: [&str; 3] = [
 
 const ICEORYX2_SENDS: &str = "iceoryx2's blocking send";
 
-/// Returns the delays in us from giving back item `i` to the end of sending item `i + DEPTH`. That
-/// send had to wait for the credit of item `i`.
+/// Returns the delays in us from when the consumer gave back item `i` to the end of sending item `i
+/// + DEPTH`. The producer could not send that item before it had the credit of item `i`.
 fn delays(slow: &[Sample], flood: &[Sample]) -> Vec<f64> {
     let sent: BTreeMap<i64, i64> = flood.iter().map(|s| (s.sequence, s.received_ns)).collect();
     slow.iter()

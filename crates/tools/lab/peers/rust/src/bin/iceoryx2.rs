@@ -12,7 +12,8 @@ use onbeat_peers::{die, now_ns, or_die, sleep_until};
 use std::time::Duration;
 
 const DEPTH: usize = 8;
-/// The depth of the queue for a publisher that sends without pause, so that it soon has to wait.
+/// The depth of the queue for a publisher that sends without pause. The queue is short, so that the
+/// publisher soon has to wait.
 const DEPTH_OF_A_FLOOD: usize = 4;
 
 type Ports<T> =

@@ -30,8 +30,8 @@ pub struct Thread {
 #[derive(Debug, Clone, Default)]
 pub struct Course {
     pub threads: BTreeMap<(u32, u32), Thread>,
-    /// The times (CLOCK_MONOTONIC, in ns) at which a new thread got the core, each with the id of
-    /// this thread.
+    /// The times (CLOCK_MONOTONIC, in ns) at which another thread got the benchmark's core, each
+    /// with the id of this thread.
     on_core: Vec<(u64, u32)>,
 }
 
@@ -167,8 +167,8 @@ mod tests {
         EventKind::SwitchOut { next_tid, state }
     }
 
-    /// Makes a run in which main thread 10 sleeps for a lock of thread 11. Meanwhile thread 9 of
-    /// another process has the core.
+    /// Makes the course of a run in which main thread 10 sleeps for a lock that thread 11 holds.
+    /// Meanwhile thread 9 of another process has the core.
     fn inversion() -> Course {
         let (main, child) = ((10, 10), (10, 11));
         let wait = EventKind::LockWait {

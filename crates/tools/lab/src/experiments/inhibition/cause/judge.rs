@@ -12,8 +12,8 @@ use crate::plot::{timeline, Row};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The shortest wait for a lock that counts, in ns. At the beginning of a shorter wait, the owner
-/// was about to release the lock.
+/// The shortest wait for a lock that counts, in ns. In a shorter wait, the owner was about to
+/// release the lock.
 const LOCK_MIN_NS: u64 = 1_000_000;
 const LOCKS_SHOWN_PER_MIDDLEWARE: usize = 6;
 const MARGIN_NS: u64 = 15_000_000;
@@ -30,8 +30,8 @@ struct LockWait<'a> {
     recorded: &'a Recorded,
     process: &'static str,
     span: Range<u64>,
-    /// The process id and thread id of the lock's owner. The owner can belong to another process
-    /// than the waiting thread, because the lock may be in shared memory.
+    /// The process id and the thread id of the lock's owner. The owner can belong to another
+    /// process than the waiting thread, because the lock may be in shared memory.
     owner: Option<(u32, u32)>,
 }
 #[derive(Default)]

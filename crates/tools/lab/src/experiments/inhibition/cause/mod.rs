@@ -17,7 +17,7 @@ use onbeat_trace::Event;
 use std::path::Path;
 
 /// The size of the recorder's buffer. The buffer has room for all events of a run, because the
-/// recorder shares its CPU with the measured threads.
+/// recorder shares its CPU with the measured threads and may not run in time.
 const BUFFER: &str = "64M";
 
 pub struct Recorded {

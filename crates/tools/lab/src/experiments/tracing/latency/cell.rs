@@ -123,8 +123,8 @@ pub fn measure(
     })
 }
 
-/// Records for one segment of time, unless the arm is [`OFF`], which only waits. Returns the
-/// segment's begin and end in ns.
+/// Records for the time `segment`. For the arm [`OFF`], only waits for that time. Returns the begin
+/// and the end of the measured time in ns of CLOCK_MONOTONIC.
 fn one_segment(
     context: &Context,
     arm: usize,

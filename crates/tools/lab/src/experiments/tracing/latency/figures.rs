@@ -8,8 +8,8 @@ use crate::measure::stats::{mean, resampled};
 use crate::plot::{bars, percentiles};
 use std::collections::BTreeSet;
 
-/// The mean latency that ros2_tracing with all its events adds to a message, in us (arXiv
-/// 2201.00393).
+/// The mean latency in us that ros2_tracing with all its events adds to a message, from arXiv
+/// 2201.00393.
 const ROS2_TRACING_ADDED_US: f64 = 3.3;
 
 #[derive(Clone, Copy)]

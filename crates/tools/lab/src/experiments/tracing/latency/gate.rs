@@ -32,16 +32,17 @@ impl Gate {
     }
 
     /// Makes a command of `onbeat record --preload` load the lab's gate before onbeat's library.
-    /// The gate can pass calls by onbeat's library. The command puts its own library behind
-    /// existing entries of LD_PRELOAD.
+    /// The gate is a library that can make calls bypass onbeat's library. It comes first, because
+    /// the command appends onbeat's library to existing entries of LD_PRELOAD.
     pub fn enter(&self, command: &mut Command) {
         command
             .env("LD_PRELOAD", &self.library)
             .env("ONBEAT_LAB_GATE", &self.path);
     }
 
-    /// Opens or closes the lab's gate, which decides whether calls go to onbeat's library. Takes
-    /// effect at once in running processes, because they have mapped the file.
+    /// Opens or closes the lab's gate. While the gate is open, calls go to onbeat's library;
+    /// otherwise they bypass it. Takes effect at once in running processes, because they have
+    /// mapped the file.
     pub fn set(&self, open: bool) -> Result<()> {
         self.file
             .write_all_at(&[u8::from(open)], 0)
@@ -60,8 +61,9 @@ mod tests {
     use super::SOURCE;
     use std::collections::BTreeSet;
 
-    /// The functions whose calls always reach onbeat's library, because the lab's gate does not
-    /// contain them. One has more than six arguments, the others are C++.
+    /// The functions whose calls always reach onbeat's library, because the library that can bypass
+    /// it (the lab's gate) does not wrap them. The first has more than six arguments, the others
+    /// are C++.
     const WITHOUT: [&str; 3] = [
         "rcl_wait_set_init",
         "_ZN6rclcpp8Executor14execute_clientESt10shared_ptrINS_10ClientBaseEE",

@@ -22,10 +22,11 @@ const SOURCE: &str = include_str!("../../../../native/latency.c");
 /// The arms of the comparison.
 ///
 /// - `off` and `onbeat`: a pair of nodes that runs all the time, without and with a recorder.
-/// - `passed`, `library` and `preload`: a pair under `onbeat record --preload`. In `passed` its
-///   library and the kernel's records of context switches are off, in `library` the library is on,
-///   in `preload` both are on.
-/// - `started` and `lttng`: pairs that are started for each segment, alone and with LTTng.
+/// - `passed`, `library` and `preload`: a pair under `onbeat record --preload`. In `passed`,
+///   onbeat's library and the kernel's records of context switches are off. In `library`, only the
+///   library is on. In `preload`, both are on.
+/// - `started` and `lttng`: pairs that are started for each segment of time, without a recorder and
+///   with LTTng.
 const ARMS: [&str; 7] = [
     "off", "onbeat", "passed", "library", "preload", "started", "lttng",
 ];
@@ -37,8 +38,9 @@ const PRELOAD: usize = 4;
 const STARTED: usize = 5;
 const LTTNG: usize = 6;
 
-/// The scheduling of the two nodes. Other programs do not disturb real-time threads, so only the
-/// cost of the probes remains. Normal threads also compete with the recorder.
+/// The scheduling of the two nodes. Other programs do not disturb real-time threads, so these show
+/// only the cost of the probes. Normal threads compete with the recorder for CPUs, so they show its
+/// cost, too.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Policy {
     Normal,
@@ -79,7 +81,8 @@ impl Setting {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum LatencyStart {
     Callback,
-    /// The time at which the publishing callback was due, so that a delayed start counts too.
+    /// Latency counts from the time at which the publishing callback was due, so a delayed start of
+    /// this callback counts, too.
     Release,
 }
 
@@ -98,11 +101,11 @@ impl Segment {
 
 struct Cell {
     setting: Setting,
-    /// The latencies from the start of the publishing callback to the start of the receiving one,
-    /// in us.
+    /// The latencies from the start of the callback that publishes to the start of the callback
+    /// that receives, in us.
     message: ArmSamples,
-    /// The latencies from the due time of the publishing callback to the start of the receiving
-    /// one, in us.
+    /// The latencies from the due time of the callback that publishes to the start of the callback
+    /// that receives, in us.
     release: ArmSamples,
     sent: [u64; ARMS.len()],
     arrived: [u64; ARMS.len()],

@@ -15,8 +15,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const DOMAIN: &str = "77";
-/// A shell script that starts both nodes, and ends them at the end of its input. Messages on their
-/// way still arrive.
+/// A shell script that starts both nodes, and ends them when its standard input ends. The receiving
+/// node ends 0.3 s later, so that messages on their way still arrive.
 const SCRIPT: &str = r#"$5 "$1" sub "$2" & sub=$!
 $5 "$1" pub "$3" "$4" & pub=$!
 read end; kill $pub; sleep 0.3; kill $sub; wait"#;
@@ -65,8 +65,8 @@ pub fn wait(segment: Duration) -> (i64, i64) {
     (from_ns, clock::monotonic_ns() as i64)
 }
 
-/// Starts a pair of nodes that writes its samples to `file`, and waits until they have found each
-/// other. `shell` is a shell without arguments, or a command that ends with one.
+/// Starts a pair of nodes that writes its samples to `file`, and waits until the nodes have found
+/// each other. `shell` is a shell without arguments, or a command that ends with one.
 pub fn start(
     context: &Context,
     nodes: &Nodes<'_>,

@@ -20,12 +20,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// The length of a turn: at least this time and this number of messages.
+/// The shortest length of an arm's turn: this time, and this number of messages.
 const TURN_LENGTH: (Duration, u32) = (Duration::from_millis(25), 4);
-/// The unmeasured time after each switch of arms. The first messages find less in the caches than
-/// later ones.
+/// The time after each switch of arms in which messages are not measured. The first messages after
+/// a switch find less in the caches than later ones.
 const SETTLE_TIME: Duration = Duration::from_millis(5);
-/// The time that the last messages of a turn have to arrive before the next turn.
+/// The time between two turns in which the last messages of the earlier turn can arrive.
 const ARRIVAL_TIME: Duration = Duration::from_millis(2);
 
 struct Switches {
@@ -88,8 +88,8 @@ fn start(
     pair::start(context, nodes, setting, file, shell)
 }
 
-/// Lets the nodes run while the arms take turns. In each round, the turns of each arm last one
-/// `segment` in total.
+/// Lets the nodes run while the arms take turns. In each round, the turns of each arm together last
+/// as long as one `segment`.
 fn take_turns(
     context: &Context,
     setting: Setting,
@@ -185,8 +185,8 @@ fn sort_into_segments(
     parts
 }
 
-/// Checks that segments without recording recorded nothing, and that segments with recording
-/// recorded nearly everything. A message may still be on its way at the end of a segment.
+/// Checks that each arm recorded what is switched on in it, and nothing else. A few publications
+/// may be missing, because a message may still be on its way at the end of a turn.
 fn check(parts: &[ArmCounts; ARMS.len()]) -> Result<()> {
     for arm in [PASSED, LIBRARY, PRELOAD] {
         let part = &parts[arm];

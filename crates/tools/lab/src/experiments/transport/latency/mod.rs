@@ -63,8 +63,8 @@ const SETTINGS: [Setting; 3] = [
     },
 ];
 
-/// Returns how many messages per second an arm sends. Arms that copy cannot send large messages at
-/// a high rate.
+/// Returns how many messages of this size an arm sends per second. Arms that copy messages cannot
+/// send large messages at a high rate.
 pub fn rate_hz(arm: &Arm, bytes: usize) -> f64 {
     match bytes {
         _ if !arm.copies => RATE_HZ,
@@ -127,8 +127,8 @@ impl<'s> Measured<'s> {
         self.arms.iter().position(|a| a == wanted)
     }
 
-    /// Combines the samples of two arms over all message sizes. Each round at each size is a block
-    /// for resampling.
+    /// Combines the samples of arms `a` and `b` over all message sizes. For resampling, each round
+    /// of each size is a round of its own.
     fn over_sizes(&self, a: usize, b: usize) -> ArmSamples {
         let mut all = ArmSamples::new(
             &[self.arms[a].name, self.arms[b].name],

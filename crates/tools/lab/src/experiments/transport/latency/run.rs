@@ -9,8 +9,8 @@ use crate::measure::run::Run;
 use crate::measure::samples::Sample;
 use crate::measure::transport::{self as peers, Arm, Peers};
 
-/// Returns the number of rounds of all arms. Also returns the number of additional rounds for arms
-/// that differ by only a few percent.
+/// Returns the number of rounds for all arms, and the number of additional rounds for arms that
+/// differ by only a few percent.
 fn rounds(context: &Context, setting: &Setting) -> (usize, usize) {
     let rounds: usize = match setting.place {
         Place::Processes(_) => context.pick(8, 3),

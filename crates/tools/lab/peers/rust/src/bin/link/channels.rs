@@ -60,7 +60,7 @@ impl Send for Out {
 }
 
 /// The consumers of one stream. Each consumer receives every message. Only the messages of the
-/// first consumer count.
+/// first consumer are measured.
 struct In {
     consumers: Vec<Consumer>,
     _channel: (Links, Channel),

@@ -139,8 +139,8 @@ impl Sending {
     }
 
     /// Sends in rounds. In a round, each stream sends `turn` messages, one stream after the other.
-    /// Messages are numbered over all streams. Every nine rounds, the first stream waits for its
-    /// due time.
+    /// Message numbers count over all streams. Every nine rounds, the first stream waits until its
+    /// next message is due.
     fn in_turns(&mut self, start: i64, place: usize, places: usize, turn: u64, turns: &Turns) {
         const ROUNDS: u64 = 9;
         let per_experiment = ROUNDS * turn;
@@ -173,7 +173,7 @@ impl Sending {
     }
 }
 
-/// A received message: its stamp, the time at which it could be read, and the time at which it was
+/// A received message: its stamp, and the times in ns at which it could be read and at which it was
 /// processed.
 type Received = (Stamp, i64, i64);
 

@@ -24,9 +24,9 @@ impl Stamp {
         unit
     }
 
-    /// Fills a message with copies of the unit of 16 bytes that names the stream and the message.
-    /// The message's length must be a multiple of 16. Calls `now` last, and then writes only the
-    /// times.
+    /// Fills a message with copies of a unit of 16 bytes that names the stream and the message. The
+    /// message's length must be a multiple of 16. Calls `now` after all copies, and then writes
+    /// only the times, so that filling is not measured.
     pub fn fill(&mut self, message: &mut [u8], now: impl FnOnce() -> i64) {
         let unit = self.unit();
         for place in message.chunks_exact_mut(UNIT) {

@@ -13,13 +13,12 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
-/// The size of a chunk and of the socket's buffer. It equals the size that onbeat's links use at 1
-/// Gbit/s.
+/// The size of a chunk in bytes. It equals the size that onbeat's links use at 1 Gbit/s.
 const CHUNK: usize = 60 << 10;
 const WINDOW: usize = 125_000;
 const HEAD: usize = 8;
-/// The offset of this arm's port from the first port of the run. A run has eight ports, and streams
-/// use the first ones.
+/// The offset of this arm's port from the first port of the run. A run has eight ports, and its
+/// streams use the first ones.
 const PORT: u16 = 7;
 
 fn address(settings: &Settings) -> SocketAddr {
@@ -97,7 +96,8 @@ impl Send for Out {
     }
 }
 
-/// Returns the sender of a stream. The first call in the process also connects.
+/// Returns the sender of a stream. The first call in a process also makes the connection that all
+/// streams share.
 pub fn sender(settings: &Settings, stream: &Stream) -> Result<Box<dyn Send>, String> {
     static SHARED: OnceLock<Result<Arc<Shared>, String>> = OnceLock::new();
     let connect = || {
@@ -170,8 +170,8 @@ fn read(mut connection: TcpStream, mut streams: BTreeMap<u32, Gathered>) {
     }
 }
 
-/// Returns the receiver of a stream. The first call in the process accepts the connection and
-/// starts the reading thread.
+/// Returns the receiver of a stream. The first call in a process also accepts the connection that
+/// all streams share, and starts the thread that reads from it.
 pub fn receiver(settings: &Settings, stream: &Stream) -> Result<Box<dyn Receive>, String> {
     static RECEIVERS: OnceLock<Mutex<Result<BTreeMap<u32, In>, String>>> = OnceLock::new();
     let listen = || {

@@ -6,7 +6,8 @@
 const PLACES: usize = 76 * 76;
 const WIDE: usize = 256;
 const NARROW: usize = 32;
-/// The size of the map that the first part of the neural network sends to the second, in bytes.
+/// The size in bytes of the data (feature map) that the first part of the neural network sends to
+/// the second part.
 pub const BYTES: usize = PLACES * WIDE * 4;
 
 pub struct Part {
@@ -48,8 +49,8 @@ impl Part {
         }
     }
 
-    /// Computes the second part of the network from `map`. Returns a sum over the result, so that
-    /// the compiler keeps the computation.
+    /// Computes the second part of the neural network from the feature map `map`. Returns a sum
+    /// over the result, so that the compiler does not remove the computation.
     pub fn backward(&mut self, map: &[u8]) -> f32 {
         let mut total = 0.0;
         for (place, row) in self

@@ -9,8 +9,8 @@ pub struct Stream {
     pub id: u32,
     pub priority: u8,
     pub bytes: usize,
-    /// The time between two messages. With 0, each message follows as soon as the receiver took the
-    /// previous one.
+    /// The time between two messages in ns. With 0, each message follows as soon as the receiver
+    /// has taken the previous one.
     pub period_ns: i64,
     pub count: u64,
     pub offset_ns: i64,
@@ -44,8 +44,8 @@ pub struct Settings {
     /// The number of messages that a stream sends before the next stream sends. `None` if streams
     /// do not take turns.
     pub turn: Option<u64>,
-    /// The peers compute the two parts of the thesis's neural network (Figure 5.15): the sender the
-    /// first part before sending, the receiver the second part after receiving.
+    /// Whether the peers compute the two parts of the thesis's neural network (Figure 5.15): the
+    /// sender computes the first part before sending, the receiver the second part after receiving.
     pub network: bool,
 }
 

@@ -15,7 +15,7 @@ const CONNECT_NS: u64 = 20_000_000_000;
 
 pub trait Send: std::marker::Send {
     /// Sends a message whose bytes `fill` writes into the send buffer. Returns `false` if the
-    /// receiver has gone.
+    /// receiver has closed the connection.
     fn send(&mut self, bytes: usize, fill: &mut dyn FnMut(&mut [u8])) -> bool;
 }
 
@@ -62,8 +62,8 @@ impl Send for LinkOut {
     }
 }
 
-/// The receiving end of a TCP connection. It never closes its own direction of the connection,
-/// which shows the peer that this end still receives.
+/// The receiving end of a TCP connection. It never closes its own direction of the connection, so
+/// the peer sees that this end still receives.
 struct LinkIn {
     incoming: Box<dyn Incoming>,
     _outgoing: Box<dyn Outgoing>,
@@ -84,7 +84,7 @@ fn socket_priority(priority: u8) -> i32 {
     }
 }
 
-/// Connects to a receiver, and retries while the receiver does not listen yet.
+/// Connects to a receiver. Tries again as long as the receiver does not listen yet.
 pub fn dial(address: SocketAddr) -> Result<TcpStream, String> {
     let until = now_ns() + CONNECT_NS as i64;
     loop {
@@ -102,7 +102,7 @@ pub fn accept(address: SocketAddr) -> Result<TcpStream, String> {
     Ok(accepted.0)
 }
 
-/// The rate that the virtual interfaces of a link without limit report, bits/s.
+/// The rate in bits/s that the virtual interfaces report if the link has no limit.
 const UNLIMITED: u64 = 10_000_000_000;
 
 fn port_settings(settings: &Settings) -> Result<port::Settings, String> {

@@ -18,7 +18,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 const CREDITS: usize = 8;
-/// The number of credits for a producer that sends without pause, so that it soon has to wait.
+/// The number of credits of a producer that sends without pause. The number is small, so that the
+/// producer soon has to wait.
 const CREDITS_OF_A_FLOOD: usize = 4;
 
 struct Onbeat {

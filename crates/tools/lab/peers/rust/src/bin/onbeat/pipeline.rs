@@ -39,8 +39,9 @@ fn readers(source: usize) -> usize {
         .count()
 }
 
-/// Returns the node that starts as number `i`. The order is always the same, but it is not the
-/// order of the chain. The order matters, because the first subscriber is woken first.
+/// Returns the node that starts as number `i`. The order is the same in every run, but differs from
+/// the order of the chain. The order matters, because a message wakes the subscriber that started
+/// first before the others.
 fn starting_as(i: usize) -> usize {
     1 + i * 17 % (NODES - 1)
 }

@@ -33,9 +33,9 @@ impl Control {
         Control { start, stop }
     }
 
-    /// Executes the run. `work` gets the time at which the arrivals begin (CLOCK_MONOTONIC, ns),
-    /// and returns how many messages it sent or processed. Returns after the experiment has sent
-    /// `stop`, even if `stop` came before the start.
+    /// Executes the run. Calls `work` with the time at which the arrivals begin (CLOCK_MONOTONIC,
+    /// ns). `work` returns how many messages it sent or processed. Returns after the experiment has
+    /// sent `stop`, even if `stop` came before the start.
     pub fn run(&self, work: impl FnOnce(u64) -> Result<usize, String>) -> Result<(), String> {
         protocol::ready();
         let Ok(start_ns) = self.start.recv() else {

@@ -111,8 +111,7 @@ fn send(producer: &mut Producer, sequence: u64, content: &[u8]) -> Result<bool> 
     Ok(false)
 }
 
-/// Returns the loan if sending can be tried again. Returns an error if the message can never be
-/// sent.
+/// Returns the loan if it can be sent later. Returns an error if it can never be sent.
 fn retry(reason: SendError, loan: Loan<'_>) -> Result<Loan<'_>> {
     match reason {
         SendError::NoCredit { .. } | SendError::NotStarted { .. } => Ok(loan),
@@ -343,8 +342,8 @@ fn try_send(producer: &mut Producer, sequence: u64, content: &[u8]) -> Result<bo
     }
 }
 
-/// Processes the messages at their due times without a queue, which shows what processing and
-/// waiting cost by themselves.
+/// Processes the messages at their due times without a queue, to measure the cost of processing and
+/// waiting alone.
 fn bare(control: &Control, streams: &[Stream]) -> Result<Logs> {
     let mut logs = vec![];
     control.run(|start_ns| {

@@ -46,7 +46,8 @@ pub struct ReceivedLog {
 }
 
 impl ReceivedLog {
-    /// Allocates and touches room for all messages, so that the run has no page faults.
+    /// Allocates memory for the times of all messages and writes to it, so that the run has no page
+    /// faults.
     pub fn new(messages: usize) -> ReceivedLog {
         let untouched = Received {
             sequence: 1,

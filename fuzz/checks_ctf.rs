@@ -20,7 +20,7 @@ pub fn ctf(data: &[u8]) {
     let trace = dir.path().join("trace");
     match import(&session, &trace, "", &mut |_, _| {}) {
         Ok(imported) => {
-            let mut reader = Reader::open(&trace).expect("it was just written");
+            let mut reader = Reader::open(&trace).expect("the trace was just written");
             assert_eq!(reader.events().count() as u64, imported.events);
         }
         Err(error) => assert!(!error.to_string().contains('\n'), "{error}"),

@@ -10,7 +10,8 @@ pub fn policy(data: &[u8]) {
             let model: onbeat_document::Model = serde_json::from_str(MODEL).expect("a model");
             let key = Key::new(&[7; 32]).expect("long enough");
             assert!(cuts(&model, &policy).is_empty());
-            let redacted = redact(&model, &policy, &key).expect("no name, no leak");
+            let redacted =
+                redact(&model, &policy, &key).expect("a model without names reveals nothing");
             assert!(redacted.model.callbacks.is_empty());
         }
         Err(error) => {

@@ -72,7 +72,7 @@ pub fn give_up(roots: &[Capability]) -> io::Result<()> {
     match left.is_subset(&keep) {
         true => Ok(()),
         false => Err(io::Error::other(format!(
-            "these capabilities could not be given up: {left:?}"
+            "the process still has capabilities that it should have given up: {left:?}"
         ))),
     }
 }

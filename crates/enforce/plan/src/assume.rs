@@ -92,7 +92,7 @@ fn measured(scope: &Scope<'_>, promises: &Promises) -> Vec<String> {
     let lost: u64 = scope.chains.iter().map(|c| c.figures.lost).sum();
     if lost > 0 {
         lines.push(format!(
-            "{} more did not reach the output, because an item was lost, and count in no figure.",
+            "{} more did not reach the output, because an item was lost. No figure contains them.",
             count(lost as usize, "execution")
         ));
     }
@@ -185,7 +185,7 @@ fn redacted(scope: &Scope<'_>) -> Option<String> {
 fn held_back(scope: &Scope<'_>, request: &Request, output_ns: u64) -> [String; 2] {
     let whence = match (request.outputs.slot_ns, scope.transport_ns()) {
         (Some(_), _) => "as requested".to_string(),
-        (None, None) => "no transport was measured".into(),
+        (None, None) => "the default, because the time from a publication to its executor was not measured".into(),
         (None, Some(measured)) => format!(
             "99 % of the messages between the chain's callbacks reached their executor within {}, and slots \
              are kept between 0.5 and 2 ms per output",

@@ -48,7 +48,7 @@ pub enum ProfileError {
     },
     #[error("--average needs measurements of {LEAST_STARTS} starts of the application, but the model has {starts}. Record more starts.")]
     FewStarts { starts: usize },
-    #[error("no number of bands keeps the average latency within {:.1} % of the unshaped one. The best result is {bands} bands with {:.1} % (upper limit at {:.0} % confidence). Ask for at least that with --average.", asked * 100.0, best * 100.0, CONFIDENCE * 100.0)]
+    #[error("no number of bands keeps the average latency within {:.1} % of the unshaped one. The best result is {bands} bands with {:.1} % (upper limit at {:.0} % confidence). Ask for at least this percentage with --average.", asked * 100.0, best * 100.0, CONFIDENCE * 100.0)]
     Average {
         /// The requested limit for the growth of the average latency, as a share of the average
         /// without bands.

@@ -116,7 +116,9 @@ impl Dispatcher {
                 tid,
             }),
             Ok(Err(failure)) => Err(failure),
-            Err(_) => Err(Failure::Spawn(io::Error::other("the thread ended at once"))),
+            Err(_) => Err(Failure::Spawn(io::Error::other(
+                "the thread ended before it was ready",
+            ))),
         }
     }
 

@@ -114,9 +114,9 @@ fn chains(model: &Model, rule: &ChainRule) -> Result<Vec<Found>, (String, String
             .map(known)
             .collect();
         return match found.len() {
-            0 => Err((id.clone(), "no chain of the model has an id that begins like this (list them with `onbeat show MODEL`)".into())),
+            0 => Err((id.clone(), "no chain of the model has an id that begins with this text (list them with `onbeat show MODEL`)".into())),
             1 => Ok(found),
-            n => Err((id.clone(), format!("the ids of {n} chains begin like this. Write more of the id"))),
+            n => Err((id.clone(), format!("the ids of {n} chains begin with this text. Write more of the id"))),
         };
     }
     let ends = Ends {

@@ -138,7 +138,7 @@ fn subscription(time: u64, sent: u64) -> Vec<E> {
 }
 
 fn model(trace: &Path) -> Model {
-    let mut reader = Reader::open(trace).expect("it was just written");
+    let mut reader = Reader::open(trace).expect("the trace was just written");
     let mut synth = Synth::new(SynthOptions::new(Run {
         id: reader.manifest().id.clone(),
         host: String::new(),

@@ -186,7 +186,7 @@ fn assumptions(
     }
     if relative {
         notes.push(
-            "Changes are corrected for the speed of the machine in each run, the median over all callbacks. Use --absolute to compare times as measured."
+            "Changes are corrected for the speed of the machine: in each run, the median deviation of all callbacks counts as the machine's speed. Use --absolute to compare times as measured."
                 .into(),
         );
     }
@@ -428,5 +428,5 @@ fn mostly(chain: &Chain, b: &Model) -> Option<String> {
     let (a, b) = pairs.max_by(|x, y| shift(x).total_cmp(&shift(y)))?;
     let over = if a.element == "edge" { "over " } else { "" };
     let by = onbeat_document::text::duration(b.mean_ns - a.mean_ns);
-    Some(format!("{over}{}: {by} in the mean", a.name))
+    Some(format!("{over}{}: its mean changes by {by}", a.name))
 }

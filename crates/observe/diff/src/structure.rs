@@ -189,7 +189,7 @@ fn callback(a: &Callback, b: &Callback) -> Vec<String> {
     let mut why = Vec::new();
     if a.kind != b.kind {
         why.push(
-            "it is now another kind of callback (timer, subscription, service, client)".into(),
+            "the callback is now of another kind (timer, subscription, service, client)".into(),
         );
     }
     let scheduled = |c: &Callback| -> BTreeSet<String> {
@@ -201,7 +201,7 @@ fn callback(a: &Callback, b: &Callback) -> Vec<String> {
     let (before, now) = (scheduled(a), scheduled(b));
     if before != now && !before.is_empty() && !now.is_empty() {
         why.push(format!(
-            "its threads run as {} instead of {}",
+            "the callback's threads now run as {} instead of {}",
             list(&now),
             list(&before)
         ));
@@ -209,22 +209,23 @@ fn callback(a: &Callback, b: &Callback) -> Vec<String> {
     let ran = |c: &Callback| c.figures.executions() > 0;
     match (ran(a), ran(b)) {
         (true, false) => why.push(format!(
-            "it does not run any more; it had {} before",
+            "the callback does not run any more; before, it had {}",
             executions(a)
         )),
-        (false, true) if a.kind == b.kind => {
-            why.push(format!("it runs now; it had {} before", executions(b)))
-        }
+        (false, true) if a.kind == b.kind => why.push(format!(
+            "the callback had no executions before; now it has {}",
+            executions(b)
+        )),
         _ => {}
     }
     let outputs = |c: &Callback| c.outputs.iter().cloned().collect::<BTreeSet<String>>();
     let (before, now) = (outputs(a), outputs(b));
     let (new, gone) = (&now - &before, &before - &now);
     if !new.is_empty() {
-        why.push(format!("it also publishes {}", list(&new)));
+        why.push(format!("the callback now also publishes {}", list(&new)));
     }
     if !gone.is_empty() {
-        why.push(format!("it no longer publishes {}", list(&gone)));
+        why.push(format!("the callback no longer publishes {}", list(&gone)));
     }
     why
 }
@@ -255,7 +256,7 @@ fn edges(a: &Model, b: &Model, causes: &Causes, found: &mut Vec<Difference>) {
                         "through the middleware"
                     }
                 };
-                let why = format!("its items pass {} instead of {}", way(b), way(a));
+                let why = format!("the edge's items now pass {} instead of {}", way(b), way(a));
                 found.push(difference(b, What::Changed, why));
             }
             (Some(_), Some(_)) | (None, None) => {}
@@ -290,13 +291,13 @@ fn junctions(a: &Model, b: &Model, causes: &Causes, found: &mut Vec<Difference>)
         let (what, why, any) = match both {
             (Some(a), Some(b)) if a.kind != b.kind => (
                 What::Changed,
-                format!("the junction is {} instead of {}", kind(b), kind(a)),
+                format!("the junction is now {} instead of {}", kind(b), kind(a)),
                 b,
             ),
             (Some(a), Some(b)) if a.inputs != b.inputs => (
                 What::Changed,
                 format!(
-                    "its inputs are {} instead of {}",
+                    "the junction's inputs are now {} instead of {}",
                     b.inputs.join(", "),
                     a.inputs.join(", ")
                 ),

@@ -131,7 +131,7 @@ pub(crate) fn read(bytes: &[u8], columns: &[Column]) -> Result<Vec<Vec<Cell>>, S
     // The Parquet library panics at some inconsistent files. The panic drops everything that it has
     // built.
     let read = guard::catch_panic(|| read_rows(bytes, columns));
-    read.unwrap_or_else(|| Err("the file is inconsistent".into()))
+    read.unwrap_or_else(|| Err("parts of the file contradict one another".into()))
 }
 
 fn read_rows(bytes: &[u8], columns: &[Column]) -> Result<Vec<Vec<Cell>>, String> {

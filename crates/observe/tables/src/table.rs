@@ -170,7 +170,7 @@ impl Table {
             column.present.resize(self.rows, 0);
             let Some(mut out) = group.next_column()? else {
                 return Err(ParquetError::General(
-                    "fewer columns than the schema has".into(),
+                    "the table has fewer columns than its schema".into(),
                 ));
             };
             let present = Some(column.present.as_slice());

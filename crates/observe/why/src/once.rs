@@ -498,7 +498,11 @@ impl<R: Read> Replay<R> {
                     };
                     self.subjects.arrived(&arrival);
                 }
-                _ => return Err(wrong("a rare record has an unknown kind")),
+                _ => {
+                    return Err(wrong(
+                        "the temporary file has a RARE record of an unknown kind",
+                    ))
+                }
             },
             _ => {
                 let thread = r.number()?;
@@ -512,7 +516,7 @@ impl<R: Read> Replay<R> {
 
     fn thread(&self, number: u64) -> io::Result<(u32, u32)> {
         let thread = self.threads.get(number as usize).copied();
-        thread.ok_or_else(|| wrong("a thread is unknown"))
+        thread.ok_or_else(|| wrong("the temporary file names an unknown thread"))
     }
 
     fn event(&mut self, (pid, tid): (u32, u32), (time_ns, now): (u64, u64), kind: EventKind) {
@@ -581,7 +585,7 @@ impl<R: Read> Replay<R> {
                 let acted = now.wrapping_sub(r.number()?);
                 return Ok((acted, crate::history::some_act()));
             }
-            _ => return Err(wrong("a record is unknown")),
+            _ => return Err(wrong("the temporary file has a record of an unknown kind")),
         };
         Ok((now, event))
     }

@@ -88,7 +88,7 @@ impl OnbeatCode {
     fn text(self) -> &'static std::ffi::CStr {
         match self {
             OnbeatCode::Ok => c"done",
-            OnbeatCode::Nothing => c"nothing came before the deadline",
+            OnbeatCode::Nothing => c"no item, message or value came before the deadline",
             OnbeatCode::NullPointer => c"a pointer is null but must not be",
             OnbeatCode::Argument => c"an argument has a value that is not allowed",
             OnbeatCode::TooLarge => c"the message or value is larger than both ends agreed on",
@@ -97,7 +97,7 @@ impl OnbeatCode {
             OnbeatCode::Closed => c"the other side has closed the link or channel",
             OnbeatCode::Gone => c"the other side has died or cannot be reached",
             OnbeatCode::Protocol => c"the peer breaks the protocol",
-            OnbeatCode::Refused => c"one end has refused the other",
+            OnbeatCode::Refused => c"one end of the link has refused the other (for example because their keys or sizes differ)",
             OnbeatCode::NoPeer => c"no peer came before the deadline",
             OnbeatCode::System => c"the kernel has refused a system call",
             OnbeatCode::NotThere => c"no channel has this name",
@@ -105,7 +105,7 @@ impl OnbeatCode {
             OnbeatCode::InUse => {
                 c"the channel already has a producer, or its largest number of consumers"
             }
-            OnbeatCode::Busy => c"the handle is in use",
+            OnbeatCode::Busy => c"another call is using the handle",
             OnbeatCode::Key => c"the key file cannot be used",
             OnbeatCode::Panic => c"onbeat has a defect. Close the handle.",
             OnbeatCode::Exhausted => c"all payloads of the channel are in use",

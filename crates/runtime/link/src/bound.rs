@@ -142,9 +142,9 @@ pub struct Load {
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum NoBound {
-    #[error("channels of priority {priority} and above use {percent} % of the port. This includes idle times of the wire if the window is smaller than a round trip. Send less, or enlarge the window.")]
+    #[error("channels of priority {priority} and above use {percent} % of the port's time. This includes idle times of the wire if the window is smaller than a round trip. Send less, or enlarge the window.")]
     Overload { priority: u8, percent: u64 },
-    #[error("channels of priority {priority} and above use {percent} % of the port if each step of a thread takes as long as assumed. Send less often, or assume shorter steps.")]
+    #[error("channels of priority {priority} and above use {percent} % of the port's time if each step of a thread takes as long as assumed. Send less often, or assume shorter steps.")]
     Steps { priority: u8, percent: u64 },
     #[error("a step of a thread may take as long as the port's patience of {} us, so less urgent channels may go first again and again. Assume shorter steps, or set a longer patience.", patience_ns / 1000)]
     Patience { patience_ns: u64 },

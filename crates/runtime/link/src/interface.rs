@@ -65,7 +65,7 @@ impl std::fmt::Display for Sizes {
         let (credits, message, value) = (self.credits, self.message_bytes, self.value_bytes);
         write!(
             f,
-            "{credits} credits, messages of {message} bytes, values of {value}"
+            "{credits} credits, messages of {message} bytes, values of {value} bytes"
         )
     }
 }
@@ -229,7 +229,7 @@ pub enum Breach {
     SentLate,
     #[error("this end has received nothing for longer than its deadline")]
     CameLate,
-    #[error("the peer has not acknowledged message {number}")]
+    #[error("the peer has not acknowledged message {number} in time")]
     Unacknowledged { number: u64 },
     #[error("the peer gives no sign of life")]
     Silent,

@@ -122,7 +122,7 @@ fn write_pairs<'m>(
             None => "paths through a loop".into(),
         };
         let listed = match e.listed {
-            0 => "none is listed above".into(),
+            0 => "no path is listed above".into(),
             n => format!("{n} listed above"),
         };
         writeln!(out, "  {} outputs over {paths}, {listed}", f.outputs)?;

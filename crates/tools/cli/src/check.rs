@@ -159,7 +159,7 @@ fn cause(f: &Finding, trace: Option<&Path>) -> Option<String> {
     Some(match (&f.late, trace) {
         (Some(said), _) => format!("{place}: {said}"),
         (None, Some(trace)) => format!(
-            "{place}: {} does not distinguish late executions of this chain from others",
+            "{place}: {} does not show what distinguishes late executions of this chain from others",
             trace.display()
         ),
         (None, None) => format!(
@@ -175,7 +175,7 @@ fn loss(f: &Finding, trace: Option<&Path>) -> Option<String> {
     Some(match (&f.lost, trace) {
         (Some(said), _) => format!("{place}: {said}"),
         (None, Some(trace)) => format!(
-            "{place}: {} shows no lost items of this kind",
+            "{place}: {} shows no lost items that this requirement counts",
             trace.display()
         ),
         (None, None) => {

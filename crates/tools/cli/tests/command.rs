@@ -849,7 +849,10 @@ fn check_diff_and_report_say_what_late_executions_have_in_common() {
     // The recording from before has no late execution.
     let other = [&check[..], &["--trace", "before"]].concat();
     let text = good(here, &other, 5);
-    assert!(text.contains("before does not distinguish late"), "{text}");
+    assert!(
+        text.contains("before does not show what distinguishes late"),
+        "{text}"
+    );
     let out = json(here, &[&with[..], &["--json"]].concat(), 5);
     let findings = out["findings"].as_array().unwrap();
     let late: Vec<_> = findings.iter().map(|f| f["late"].as_str()).collect();
@@ -1170,7 +1173,7 @@ fn a_plan_says_which_executions_it_leaves_out_and_what_it_promises() {
     let text = good(here, &plan, 0);
     let sentence = text.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in [
-        "left out: the slowest execution (0.5 % of all; 392 ms, and the others at most 88.",
+        "left out: the slowest execution (0.5 % of all; took 392 ms, the others at most 88.",
         "99.5 % of executions within [96.6, 98.6] ms",
         "At most 2.34 % of later executions miss the last slot (95 % confidence; 201 executions",
     ] {

@@ -167,7 +167,7 @@ fn listen(place: &Place, address: &str, once: bool) -> Result<ExitStatus, CliErr
         let mut printed = Ok(());
         let mut began = |series: Series| {
             printed = say(&format!(
-                "A series {}, with messages of at most {} bytes.",
+                "A series of measurements ({}), with messages of at most {} bytes.",
                 way(place, series),
                 series.most_bytes
             ));

@@ -580,7 +580,7 @@ fn late(incident: &Incident) -> String {
     match &incident.worst {
         None => String::new(),
         Some(worst) => format!(
-            ": {} late executions, the worst took {} of {}",
+            ": {} late executions, the worst took {} instead of at most {}",
             incident.late_executions,
             duration(worst.latency_ns as f64),
             duration(worst.deadline_ns as f64)

@@ -105,7 +105,7 @@ impl fmt::Display for Reason {
             } => {
                 let of = match by_miss_rate {
                     true => "the latency limit for the miss rate",
-                    false => "the longest of the last executions, plus its buffer,",
+                    false => "the latency of the longest recent execution, plus the buffer,",
                 };
                 write!(f, "{of} is {}", ms(wanted_ns))
             }

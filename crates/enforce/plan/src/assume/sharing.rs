@@ -58,8 +58,8 @@ fn beside(scope: &Scope<'_>, request: &Request) -> Vec<String> {
     let ids: Vec<&str> = common.map(|p| p.callback.id.as_str()).collect();
     if !ids.is_empty() {
         lines.push(format!(
-            "The threads of {} belong to the other plan, whose servers are open at all times ({}). That plan must be \
-             enforced while this one is.",
+            "The threads of {} belong to the other plan, whose servers are open at all times ({}). The other plan must \
+             be in force while this plan is in force.",
             count(ids.len(), "callback"),
             listed(&ids)
         ));
@@ -128,7 +128,7 @@ fn unplanned(scope: &Scope<'_>, request: &Request, plan: &Plan, server: &Server)
             ": they run at the chain's priority and at any time, because none of them may wait for a slot."
                 .into()
         }
-        (false, _) => ": they run as the other callbacks of that server do.".into(),
+        (false, _) => ": they get the same CPU, priority and slots as the other callbacks of that server.".into(),
     };
     Some(which + &how)
 }

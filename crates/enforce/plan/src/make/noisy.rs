@@ -257,7 +257,7 @@ fn cause(scope: &Scope<'_>) -> String {
     match all.max_by_key(|c| c.0) {
         Some((ns, why)) if ns >= needed / 2 && ns > 0 => {
             let rounded = Ms(ns.saturating_add(50_000) / 100_000 * 100_000);
-            format!("probably {why}, at the longest {rounded} more than usual")
+            format!("probably {why}, in the worst case {rounded} more than usual")
         }
         _ => {
             "no single callback explains the slow executions ('onbeat why TRACE' shows each)".into()

@@ -23,7 +23,7 @@ pub enum GateError {
         path: PathBuf,
         source: io::Error,
     },
-    #[error("cannot read to which cgroup the thread belongs: {0}")]
+    #[error("cannot read which cgroup the thread belongs to: {0}")]
     Where(io::Error),
     #[error("the threads of this server come from more than {0} cgroups, which is too many for one gate. Assign them to several servers.")]
     TooMany(usize),

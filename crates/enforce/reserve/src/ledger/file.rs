@@ -89,7 +89,9 @@ impl Ledgers {
         let file = self.directory.open_file(name)?;
         let meta = Meta::of(file.as_fd())?;
         if !meta.is_file {
-            return Err(io::Error::other("it is not a regular file"));
+            return Err(io::Error::other(
+                "the file of the ledger is not a regular file",
+            ));
         }
         meta.is_private().map(|()| file)
     }

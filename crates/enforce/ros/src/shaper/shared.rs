@@ -33,7 +33,7 @@ impl Slots {
                         reason,
                     };
                     let own = table.outputs.get(i).ok_or_else(|| {
-                        wrong("no table is given. Give a table for each output".into())
+                        wrong("the configuration has no slots for this output. Give slots for each output".into())
                     })?;
                     SlotSchedule::new(table.cycle_ns, table.origin_ns, own.earliest_ns, &own.slots)
                         .map_err(|e| wrong(e.to_string()))

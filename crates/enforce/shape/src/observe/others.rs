@@ -27,7 +27,7 @@ impl Tally {
         let seconds = last.saturating_sub(first) as f64 / 1e9;
         (seconds > 0.0).then(|| {
             format!(
-                "{:.1} runs per second, {:.1} % of the time, mean {:.1} ms, longest {:.1} ms",
+                "{:.1} runs per second, busy {:.1} % of the time, mean run {:.1} ms, longest {:.1} ms",
                 self.runs as f64 / seconds,
                 self.busy_ns as f64 / 1e7 / seconds,
                 self.busy_ns as f64 / 1e6 / self.runs as f64,
@@ -108,9 +108,9 @@ mod tests {
         let said = others.sentence().expect("a sentence");
         assert_eq!(
             said,
-            "Callbacks outside of chains that share the plan's threads (1): 50.9 runs per second, 10.3 % of the time, \
-             mean 2.0 ms, longest 3.0 ms. Before shaping: 100.9 runs per second, 10.1 % of the time, \
-             mean 1.0 ms, longest 1.0 ms."
+            "Callbacks outside of chains that share the plan's threads (1): 50.9 runs per second, busy 10.3 % of the time, \
+             mean run 2.0 ms, longest 3.0 ms. Before shaping: 100.9 runs per second, busy 10.1 % of the time, \
+             mean run 1.0 ms, longest 1.0 ms."
         );
     }
 }

@@ -85,5 +85,8 @@ fn memory_does_not_grow_when_the_application_restarts_every_hour_for_a_week() {
     );
     // The model keeps a few records of names per start, and nothing per thread.
     let each = (held(&mut harness) - middle) / 84;
-    assert!(each < 24 << 10, "each start leaves {each} bytes");
+    assert!(
+        each < 24 << 10,
+        "each start of the application leaves {each} bytes of memory"
+    );
 }

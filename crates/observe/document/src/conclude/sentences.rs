@@ -288,7 +288,7 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::UnseenTime => format!("Work of executors without events of its own took {:.1} ms of CPU time in all.", n as f64 / 1e6),
         Note::UnseenWork => format!("Executors ran work without events of its own {times}: QoS events, guard conditions, other waitables, or nothing at all after waking up."),
         Note::Unshown(s) => format!("{s} ran {times} on a thread of a pool, at a time that no event shows. These executions are not in its times."),
-        Note::Unseen(s) => format!("{s} ran {times} on an input that was not seen. No edge or chain leads to these executions."),
+        Note::Unseen(s) => format!("{s} ran {times} on an input that the recording does not show. No edge or chain leads to these executions."),
     }
 }
 

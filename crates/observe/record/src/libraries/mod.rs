@@ -223,7 +223,7 @@ impl Libraries {
         };
         match self.budget.visited() {
             Some(pid) => self.ask(pid, |_| Ok(read())).unwrap_or(Err(
-                "its process does not answer, or reading its user's processes took too long".into(),
+                "the process that uses the file does not answer, or reading the processes of its user took too long".into(),
             )),
             None => read(),
         }

@@ -123,7 +123,7 @@ impl Rings {
         let more = (self.reports_beyond_max > 0).then(|| Refused {
             pid: 0,
             reason: format!(
-                "its calls are not recorded; {} more processes reported this",
+                "the process's calls are not recorded; {} more processes reported the same",
                 self.reports_beyond_max
             ),
         });
@@ -166,7 +166,7 @@ impl Rings {
                     self.refuse(&name, pid_of(&name), e.to_string());
                 }
                 Err(e) if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
-                    let reason = "its events were read late or not at all, because too many files are open. Raise the recorder's limit (ulimit -Hn)";
+                    let reason = "the process's events were read late or not at all, because too many files are open. Raise the recorder's limit (ulimit -Hn)";
                     self.refuse(OsStr::new("crowded"), 0, reason.into());
                 }
                 Err(_) => {}
@@ -216,7 +216,9 @@ impl Rings {
             Err(fault) => {
                 let pid = source.head.as_ref().map_or(pid_of(name), |head| head.pid);
                 let reason = match fault {
-                    Fault::Short => "its file was cut short: its later records are missing",
+                    Fault::Short => {
+                        "the file of its ring buffers was cut short: its later records are missing"
+                    }
                     Fault::Wrong => "it has written invalid data: its later records are missing",
                 };
                 self.refuse(name, pid, reason.into());
@@ -298,9 +300,11 @@ fn pid_of(name: &OsStr) -> u32 {
 fn without_rings(report: Report) -> String {
     let error = io::Error::from_raw_os_error(report.error);
     match report.calls {
-        0 => format!("its calls are not recorded, because it could not make its rings: {error}"),
+        0 => format!(
+            "the process's calls are not recorded, because it could not make its ring buffers: {error}"
+        ),
         calls => format!(
-            "its {calls} hits are not recorded, because it could not make its rings: {error}"
+            "{calls} calls of the process are not recorded, because it could not make its ring buffers: {error}"
         ),
     }
 }
@@ -311,8 +315,9 @@ fn refusal_in_name(name: &OsStr) -> Option<(u32, String)> {
     let rest = name.to_str()?.strip_prefix("refused.")?;
     let (pid, error) = rest.split_once('.')?;
     let error = io::Error::from_raw_os_error(error.parse().ok()?);
-    let reason =
-        format!("its calls are not recorded, because it could not make its rings: {error}");
+    let reason = format!(
+        "the process's calls are not recorded, because it could not make its ring buffers: {error}"
+    );
     Some((pid.parse().ok()?, reason))
 }
 

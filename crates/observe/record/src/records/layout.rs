@@ -342,7 +342,10 @@ fn c_field(field: &Field) -> String {
 fn rust_enum(rust: &mut String, e: &Enum) {
     let (name, ty) = (&e.name, &e.rust);
     let _ = writeln!(rust, "fn {name}(value: u16) -> {ty} {{\n    match value {{");
-    let (last, first) = e.values.split_last().expect("an enum has values");
+    let (last, first) = e
+        .values
+        .split_last()
+        .expect("an enum has at least one value");
     for (number, value) in first.iter().enumerate() {
         let _ = writeln!(rust, "        {number} => {ty}::{},", camel(value));
     }

@@ -46,7 +46,9 @@ fn forgotten(source: &str) -> Vec<(String, Vec<String>)> {
             continue;
         };
         let submit = rest.find(&format!("bpf_ringbuf_submit({variable},"));
-        let body = &rest[..submit.unwrap_or_else(|| panic!("the program does not submit {name}"))];
+        let body = &rest[..submit.unwrap_or_else(|| {
+            panic!("a BPF program begins the record {name} and does not submit it")
+        })];
         let layout = table.records.iter().find(|r| r.name == name);
         let layout = layout.unwrap_or_else(|| panic!("no record {name}"));
         let fields = layout.fields.iter().filter(|f| f.offset.is_some());
@@ -80,7 +82,7 @@ fn every_program_fills_every_field_of_its_record() {
             continue;
         }
         let begun = records.iter().any(|(name, _)| *name == record.name);
-        assert!(begun, "no program makes the record {}", record.name);
+        assert!(begun, "no BPF program makes the record {}", record.name);
     }
 }
 

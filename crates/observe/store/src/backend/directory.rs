@@ -83,7 +83,7 @@ impl Backend for Local {
         };
         let mut file = File::from(file);
         if !file.metadata()?.is_file() {
-            return Err(io::Error::other("it is not a regular file"));
+            return Err(io::Error::other("the file is not a regular file"));
         }
         io::copy(&mut file, out).map(Some)
     }

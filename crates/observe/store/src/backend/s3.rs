@@ -234,7 +234,7 @@ impl Backend for Bucket {
     fn write(&self, key: &str, from: &mut dyn Read, bytes: u64) -> io::Result<()> {
         if bytes > MAX_OBJECT_BYTES {
             return Err(io::Error::other(
-                "it is larger than 5 GiB, the limit of an object store",
+                "the file is larger than 5 GiB, the limit of an object store",
             ));
         }
         // The body must be complete, because it may have to be sent again. A model is in memory

@@ -299,7 +299,7 @@ fn the_coverage_counts_executions_whose_input_was_not_recorded() {
     }
     let m = model(&s);
     assert_eq!(callback(&m, SINK).figures.exec_ns.count(), 5);
-    let said = format!("{SINK} ran 5 times on an input that was not seen");
+    let said = format!("{SINK} ran 5 times on an input that the recording does not show");
     assert!(
         m.coverage.iter().any(|c| c.starts_with(&said)),
         "{:?}",

@@ -185,7 +185,9 @@ fn in_files(
         });
         match inner.is_ok() && done {
             true => Ok(()),
-            false => Err(io::Error::other("the tables are not complete")),
+            false => Err(io::Error::other(
+                "the export ended before all tables were complete",
+            )),
         }
     });
     inner?;
@@ -426,7 +428,11 @@ fn rows_of(
             }
             pass::take_threads(&part.threads, rest);
             rest.failed().map_or(Ok(()), Err)?;
-            let stopped = |_| ArrowError::ComputeError("the rows of chains have failed".into());
+            let stopped = |_| {
+                ArrowError::ComputeError(
+                    "the thread that writes the rows of chains has ended".into(),
+                )
+            };
             let spare = spare_reports.try_recv().unwrap_or_default();
             batches
                 .send(pass.batch(part.events, spare))

@@ -96,7 +96,7 @@ impl Spool {
 fn cut_off() -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidData,
-        "a temporary file has changed. Export again",
+        "a temporary file of the export was changed from outside. Export again",
     )
 }
 

@@ -277,7 +277,7 @@ fn latency_schema() -> Value {
         "Age of the data at the end of the last callback, even if an earlier execution already used the data";
     properties.insert("age_ms".into(), number(age));
     for kind in KINDS {
-        let text = "Sum of the stretches of this kind";
+        let text = "Sum of the lengths of all stretches of this kind";
         properties.insert(format!("{kind}_ms"), number(text));
     }
     json!({"title": "onbeat.Latency", "type": "object", "properties": properties})

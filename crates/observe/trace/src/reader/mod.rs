@@ -92,7 +92,7 @@ impl Reader {
         if !is_trace {
             let reason = match files.paths.is_empty() {
                 true => "the directory contains neither segments nor a readable manifest",
-                false => "it contains no data in onbeat's format",
+                false => "the file or directory contains no data in onbeat's format",
             };
             return Err(TraceReadError::NotATrace { path, reason });
         }

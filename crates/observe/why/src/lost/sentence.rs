@@ -110,11 +110,8 @@ impl TopicLosses {
             LossKind::PassedOver => self.to.as_str(),
             _ => node(&self.to),
         };
-        let head = format!(
-            "{count} of {} of {} to {to}",
-            items(self.published),
-            self.topic
-        );
+        let (published_items, topic) = (items(self.published), &self.topic);
+        let head = format!("{count} of {published_items} of {topic} to {to}");
         match cause.kind {
             LossKind::Overwritten => {
                 format!("{head} {is} overwritten{}.", cause.overwritten(&self.to))

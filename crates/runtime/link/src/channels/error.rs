@@ -77,7 +77,7 @@ pub enum LinksError {
 
 fn why(reason: &Option<End>) -> String {
     match reason {
-        None => "silent for too long".into(),
+        None => "the other host was silent for too long".into(),
         Some(end) => end.to_string(),
     }
 }

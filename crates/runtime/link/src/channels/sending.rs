@@ -28,7 +28,7 @@ pub(super) fn send_items(channel: &Channel, mut out: Box<dyn Outgoing>, control:
     let end = match &consumer {
         Ok(consumer) => pass_items(channel, consumer, &mut *out, control),
         Err(_) => Some(End::Protocol {
-            what: "other consumers have taken the place of the relay",
+            what: "other consumers left no room for the relay in its channel",
         }),
     };
     finish(control, end.as_ref());

@@ -326,7 +326,7 @@ impl std::fmt::Display for Settings {
         let (slack_us, patience_us) = (self.slack_ns / 1000, self.patience_ns / 1000);
         write!(
             f,
-            "{} bit/s, chunks of {} bytes, {} in the window, slack {slack_us} us, patience {patience_us} us",
+            "{} bit/s, chunks of {} bytes, {} bytes in the window, slack {slack_us} us, patience {patience_us} us",
             self.bits_per_second, self.chunk_bytes, self.window_chunks
         )?;
         f.write_str(if self.is_measured {

@@ -109,10 +109,10 @@ impl Key {
             return Err(open("not a regular file"));
         }
         if about.mode() & 0o077 != 0 {
-            return Err(open("other users may read or write it"));
+            return Err(open("other users may read or write the file"));
         }
         if about.uid() != user && about.uid() != 0 {
-            return Err(open("it belongs to another user"));
+            return Err(open("the file belongs to another user"));
         }
         Key::parse(file).ok_or_else(|| KeyError::Form { path: shown(path) })
     }

@@ -589,7 +589,7 @@ impl Remote for Peer<'_> {
     }
 
     fn impossible(&self) -> Unread {
-        let what = "impossible heads of values";
+        let what = "impossible headers of values";
         self.half.lane.shared().violated(what);
         Unread::Over(End::Protocol { what })
     }

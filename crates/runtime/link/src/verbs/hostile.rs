@@ -69,7 +69,8 @@ fn post(queue: &mut Queue, request: Request, until_ns: u64) -> Option<Result<(),
 
 fn perform(queue: &mut Queue, request: Request) -> Option<String> {
     let done = post(queue, request, watchdog().unwrap());
-    done.expect("it is done at some time").err()
+    done.expect("the request ends before the watchdog does")
+        .err()
 }
 
 fn write(liar: &Joined, bytes: usize, at: isize) -> Transfer {
@@ -267,7 +268,7 @@ fn impossible_counts_records_and_heads_end_the_link() {
         let set = heads.iter().zip(words);
         set.for_each(|(head, word)| head.store(word, Ordering::SeqCst));
         let read = honest.1.read(watchdog(), &mut |_| panic!("it is none"));
-        let what = "impossible heads of values";
+        let what = "impossible headers of values";
         assert_eq!(read, Err(End::Protocol { what }), "{words:?}");
     }
 }

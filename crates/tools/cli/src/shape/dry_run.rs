@@ -99,7 +99,7 @@ fn sentences(found: &DryRun) -> Vec<String> {
     }
     said.extend(found.sharing.iter().map(|u| {
         format!(
-            "shares: {} is not in the plan, and would run only in the slots of thread {} (this callback ran {} times meanwhile).",
+            "shares: {} is not in the plan, and would run only in the slots of thread {} (it ran {} times while onbeat watched).",
             u.id, u.tid, u.runs
         )
     }));

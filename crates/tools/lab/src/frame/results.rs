@@ -109,7 +109,7 @@ impl Results {
         ) {
             let _ = write!(
                 out,
-                " The smallest effects that it can find are {} to {} % of their targets; 'tells' above lists them.",
+                " The smallest effects that it can find are {} to {} % of their targets. The verdicts above list them after the word 'tells'.",
                 number(least),
                 number(most)
             );

@@ -187,7 +187,10 @@ fn decide(
     if let Some(floor) = evidence.floor.filter(|f| !relation.holds(*f, target)) {
         // A figure that meets its target in spite of the floor keeps the verdict *met*.
         if verdict == Verdict::Missed {
-            let why = format!("the machine's own floor is {}", number(floor));
+            let why = format!(
+                "the machine's own part of the figure (its floor) also misses the target: {}",
+                number(floor)
+            );
             return (Verdict::CannotBeToldHere, why);
         }
     }

@@ -103,7 +103,10 @@ impl Cyclictest {
 /// Runs cyclictest on an otherwise idle machine. If cyclictest is not installed, the report lists
 /// this part as skipped.
 pub fn measure(context: &mut Context, report: &mut Report) -> Result<()> {
-    context.step("the machine's floor (cyclictest)", 120);
+    context.step(
+        "the machine's own wake-up latency, its floor (cyclictest)",
+        120,
+    );
     let seconds = context.pick_of_three("20", "10", "3");
     let mut command = Command::new("cyclictest");
     command.args([

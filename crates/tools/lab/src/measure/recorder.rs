@@ -61,7 +61,10 @@ impl Recorder {
         }
         Err(LabError::program(
             "onbeat record",
-            format!("no probe was attached after {} s", ATTACH_LIMIT.as_secs()),
+            format!(
+                "the recorder attached no probe within {} s",
+                ATTACH_LIMIT.as_secs()
+            ),
         ))
     }
 

@@ -78,7 +78,10 @@ fn one(
             (Level::Error, format!("{figure}{rest}"))
         }
         (_, Some(incident)) => {
-            let text = format!("was violated, and incident {} goes on", incident.number);
+            let text = format!(
+                "the requirement was violated, and incident {} goes on",
+                incident.number
+            );
             (Level::Warn, text)
         }
         (Verdict::Passed, None) => (Level::Ok, figure),
@@ -195,7 +198,10 @@ mod tests {
                     Level::Error,
                     "96.5 ms, and the limit is at most 80 ms: 18 ms are preemptions"
                 ),
-                (Level::Warn, "was violated, and incident 1 goes on"),
+                (
+                    Level::Warn,
+                    "the requirement was violated, and incident 1 goes on"
+                ),
                 (Level::Ok, "96.5 ms, and the limit is at most 80 ms"),
                 (Level::Stale, "not known yet: it needs 100 items"),
                 (Level::Stale, "not known yet"),

@@ -134,7 +134,9 @@ impl Programs {
         drop(maps);
         let start = |cpu: u16| -> Result<(), SchedExtError> {
             let started = std::thread::scope(|scope| scope.spawn(|| self.start_timer(cpu)).join());
-            started.map_err(|_| SchedExtError::Load("a timer did not start".into()))?
+            started.map_err(|_| {
+                SchedExtError::Load("the thread that starts the timer of a CPU panicked".into())
+            })?
         };
         let started = cpus.iter().try_for_each(|&cpu| start(cpu));
         if started.is_err() {

@@ -150,7 +150,7 @@ fn refuse(table: &Table, servers: &[RunningServer]) -> Result<(), SchedExtError>
     }
     if table.events().len() > layout::MAX_EVENTS {
         return Err(SchedExtError::Room(format!(
-            "{} slots' starts and ends",
+            "{} starts and ends of slots",
             table.events().len()
         )));
     }

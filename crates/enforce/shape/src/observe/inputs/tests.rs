@@ -228,5 +228,5 @@ fn a_clock_that_drifts_for_a_week_causes_no_slip() {
     }
     assert_eq!((session.clock.slips(), session.found_again), (0, 0));
     let slips = session.at_fixed.slips();
-    assert!(slips >= 121, "{slips} with a fixed origin");
+    assert!(slips >= 121, "{slips} slips with a fixed origin");
 }

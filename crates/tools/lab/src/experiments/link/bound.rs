@@ -246,7 +246,7 @@ longest latency beside load | messages | messages later than the bound | late me
 }
 
 fn add_late(report: &mut Report, late: &[Late]) {
-    let title = "The messages that exceeded their bounds most, and their links' records, us";
+    let title = "The messages that exceeded their bounds most, and the stalls that their links recorded, us";
     let head = "priority, message | latency | time after the bound | sum of stalls | longest stall of each step | run | explained";
     let mut table = Table::new(title, head);
     let mut shown: Vec<&Late> = late.iter().collect();

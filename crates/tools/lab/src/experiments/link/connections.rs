@@ -61,7 +61,7 @@ fn add_results(report: &mut Report, measured: &[(Arm, Measured)]) {
     let title =
         "Latency of urgent 1 KB messages with one connection for each of three classes, and with one connection for all classes, us";
     let head =
-        "| p50 | p99 | p99.9 | max | CPU, % | bytes on the wire / content | messages in place, %";
+        "| p50 | p99 | p99.9 | max | CPU, % | bytes on the wire / content | messages in their place on the wire, %";
     let mut table = Table::new(title, head);
     for (arm, of) in measured {
         let latency = Sorted::new(of.latencies_us.iter().copied());

@@ -242,7 +242,7 @@ impl Part<'_> {
         let title = format!("Use of all CPUs, {link} (Figure 5.7)");
         let axes = Axes {
             log_x: true,
-            ..Axes::new("KB", "%, highest of the rounds")
+            ..Axes::new("KB", "CPU, %: highest of the rounds")
         };
         let svg = plot::lines(&title, axes, &cpu)?;
         context.plot(&format!("fig5.7.{link}.svg"), &svg)

@@ -173,9 +173,12 @@ fn summarise(report: &mut Report, shape: Dense, arms: &[Measured; 2]) {
         let peaks = m.runs.iter().map(|e| e.max_rss_kb as f64 / 1024.0);
         peaks.fold(0.0, f64::max)
     };
-    for (name, of) in ["all", "with names as well (two passes)"]
-        .into_iter()
-        .zip(arms)
+    for (name, of) in [
+        "all",
+        "all, and two named with --from and --to (two passes)",
+    ]
+    .into_iter()
+    .zip(arms)
     {
         table.row([
             name.into(),

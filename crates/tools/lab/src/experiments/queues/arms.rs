@@ -118,7 +118,7 @@ pub const ARMS: [Arm; 16] = [
     ),
     peer(
         "ros1-nodes",
-        "ROS 1 nodes, the paper's original of concept 1",
+        "ROS 1 nodes: the paper's own program for concept 1 (drop-oldest)",
         Program::Nodes,
         "topic",
     ),
@@ -130,19 +130,19 @@ pub const ARMS: [Arm; 16] = [
     ),
     peer(
         "ros1-nodelets",
-        "ROS 1 nodelets, the paper's original of concept 2",
+        "ROS 1 nodelets: the paper's own program for concept 2 (drop-oldest)",
         Program::Nodelets,
         "topic",
     ),
     peer(
         "ros1-token",
-        "ROS 1 nodelets with tokens, the paper's original of concept 3",
+        "ROS 1 nodelets with tokens: the paper's own program for concept 3 (credit)",
         Program::Nodelets,
         "token",
     ),
     peer(
         "ros1-service",
-        "ROS 1 nodelets with a service, the paper's original of concept 4",
+        "ROS 1 nodelets with a service: the paper's own program for concept 4 (swap)",
         Program::Nodelets,
         "service",
     ),

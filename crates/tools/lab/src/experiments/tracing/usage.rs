@@ -254,14 +254,14 @@ fn probe_table(
 fn program_table(context: &mut Context, report: &mut Report, watched: &Watched) -> Result<()> {
     let mut table = Table::new(
         "BPF programs, by the kernel's accounting",
-        "program | runs | ns per run | all runs, ms",
+        "BPF program | runs | ns per run | all runs, ms",
     );
     let mut programs: Vec<&ProgramStats> = watched.programs.iter().filter(|p| p.runs > 0).collect();
     programs.sort_by_key(|p| std::cmp::Reverse(p.run_time_ns));
     if programs.is_empty() {
         return Err(LabError::unexpected(
             "the kernel's accounting of BPF programs",
-            "no program of the recorder ran",
+            "no BPF program of the recorder ran",
         ));
     }
     let mut raw = context.raw("usage-programs.csv", "program,runs,run_time_ns")?;

@@ -169,7 +169,10 @@ fn summarise(
                 switched_by.quantile(w, 0.5, &mut Rng::new(1)),
                 "switches",
             )
-            .baseline(SWITCHES_IN_THE_PAPER, "the paper: over 200 with callbacks"),
+            .baseline(
+                SWITCHES_IN_THE_PAPER,
+                "the paper: over 200 context switches with callbacks",
+            ),
         );
         report.figure(
             Figure::estimated(

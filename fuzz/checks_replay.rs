@@ -84,7 +84,10 @@ fn whole(opened: Result<Box<dyn Source>, SourceError>) -> u64 {
     loop {
         match source.next(&mut payload) {
             Ok(Some(stamp)) => {
-                assert!(stamp.time_ns >= last_ns, "item {items} goes back");
+                assert!(
+                    stamp.time_ns >= last_ns,
+                    "item {items} is earlier than the item before it"
+                );
                 assert!((stamp.stream.0 as usize) < streams);
                 last_ns = stamp.time_ns;
                 items += 1;

@@ -6,7 +6,7 @@
 pub fn index(data: &[u8]) {
     match onbeat_store::decode(data) {
         Ok(mut rows) => {
-            let bytes = onbeat_store::encode(&rows).expect("rows that were read");
+            let bytes = onbeat_store::encode(&rows).expect("rows that were read can be written");
             rows.sort();
             rows.dedup();
             assert_eq!(onbeat_store::decode(&bytes), Ok(rows));

@@ -211,7 +211,7 @@ fn threads_shared_by_two_chains_stay_in_the_servers_of_the_first_plan() {
     assert_eq!(names, ["delta"]);
     assert!(b.callbacks.is_empty());
     assert!(
-        b.assumes.iter().any(|s| s.contains("must be enforced")),
+        b.assumes.iter().any(|s| s.contains("must be in force")),
         "{b:#?}"
     );
     // The time of `a` on the thread counts at any phase, not only as measured.

@@ -31,7 +31,10 @@ fn facts(out: &mut String, report: &Report) {
     };
     let following = report.structure.len() + report.figures.len() - report.causes();
     fact("changes", report.causes().to_string());
-    fact("changes that follow from others", following.to_string());
+    fact(
+        "changes that follow from other changes",
+        following.to_string(),
+    );
     fact("runs", format!("{} and {}", report.runs.0, report.runs.1));
     fact("figures compared", report.compared.to_string());
     fact(

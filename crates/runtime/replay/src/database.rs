@@ -60,7 +60,7 @@ impl Database {
         let dbc = Dbc::try_from(text.as_ref()).map_err(|error| {
             let line = line_of(&error.to_string());
             let line = line.map_or(String::new(), |line| format!(" (line {line})"));
-            format!("not a whole DBC file{line}. Give a file that its editor can open")
+            format!("not a whole DBC file{line}. Give a file that a DBC editor can open")
         })?;
         for message in dbc.messages {
             if message.name != NO_MESSAGE {

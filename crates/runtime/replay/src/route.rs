@@ -125,7 +125,7 @@ pub fn check(targets: &[Target]) -> Result<Vec<String>, SinkError> {
             Ok(device) => said.extend(device.check(name).map_err(failed)?),
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {
                 return Err(failed(
-                    "no such interface. `ip link show type can` and `type vcan` list them. Choose one with --to can:NAME or --remap, or create it with `ip link add NAME type vcan`".into(),
+                    "no such interface. `ip link show type can` and `ip link show type vcan` list the CAN interfaces. Choose one with --to can:NAME or --remap, or create it with `ip link add NAME type vcan`".into(),
                 ))
             }
             // Opening the sink shows whether it works.

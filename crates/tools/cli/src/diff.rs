@@ -343,7 +343,7 @@ fn summary(report: &Report, screen: &Screen) -> String {
     };
     let following = report.structure.len() + report.figures.len() - report.causes();
     if following > 0 {
-        text += &format!(", and {following} that follow from others");
+        text += &format!(", and {following} that follow from other changes");
     }
     text += &format!("; {} figures of {a} and {b} runs compared", report.compared);
     if report.small > 0 {

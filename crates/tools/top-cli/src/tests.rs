@@ -144,7 +144,10 @@ fn control_characters_in_names_do_not_reach_the_terminal() {
             assert!(!text.contains(is_bad), "{text}");
             assert_eq!(text.lines().count(), 24);
             let last = text.lines().last().expect("a line");
-            assert!(last.starts_with("\\u{1b}]0;owned"), "it is shown: {last}");
+            assert!(
+                last.starts_with("\\u{1b}]0;owned"),
+                "the message is escaped and shown: {last}"
+            );
         }
     }
     app.key(Key::Char('1'));
@@ -173,7 +176,11 @@ fn rows_are_filtered_sorted_and_selected_by_keys() {
     let selected = app.selected.clone().expect("a selection");
     assert_eq!(app.position(&app.rows()), 2);
     app.key(Key::Char('r'));
-    assert_eq!(app.selected.as_ref(), Some(&selected), "it follows its row");
+    assert_eq!(
+        app.selected.as_ref(),
+        Some(&selected),
+        "the selection follows its row"
+    );
     app.key(Key::Char('/'));
     for c in "TIMER".chars() {
         app.key(Key::Char(c));

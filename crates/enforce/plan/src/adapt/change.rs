@@ -88,14 +88,14 @@ impl fmt::Display for Reason {
             Reason::Missed { ready_ns } => {
                 write!(
                     f,
-                    "an output was ready after {}, too late for the last slot",
+                    "an output was ready {} after the start of its cycle, too late for the last slot",
                     ms(ready_ns)
                 )
             }
             Reason::NearMiss { ready_ns } => {
                 write!(
                     f,
-                    "an output was ready after {}, nearly too late for the last slot",
+                    "an output was ready {} after the start of its cycle, nearly too late for the last slot",
                     ms(ready_ns)
                 )
             }
@@ -114,7 +114,7 @@ impl fmt::Display for Reason {
             }
             Reason::Full { ready_ns } => write!(
                 f,
-                "an output was ready after {}, and the plan has no room to raise the last slot",
+                "an output was ready {} after the start of its cycle, and the plan has no room to raise the last slot",
                 ms(ready_ns)
             ),
         }

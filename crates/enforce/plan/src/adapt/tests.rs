@@ -319,13 +319,13 @@ fn each_change_of_the_bands_reports_its_reason() {
     let near = adapt.completed(60 * MS - 100_000).expect("a near miss");
     assert_eq!(
         near.to_string(),
-        "Bands begin at 58.0, 60.5 ms instead of 58.0, 60.0 ms: an output was ready after 59.9 ms, nearly too late for the last slot"
+        "Bands begin at 58.0, 60.5 ms instead of 58.0, 60.0 ms: an output was ready 59.9 ms after the start of its cycle, nearly too late for the last slot"
     );
     let missed = adapt.completed(70 * MS).expect("a miss");
     assert!(
         missed
             .to_string()
-            .contains("70.0 ms, too late for the last slot"),
+            .contains("70.0 ms after the start of its cycle, too late for the last slot"),
         "{missed}"
     );
     let up = adapt.completed(200 * MS).expect("a miss");

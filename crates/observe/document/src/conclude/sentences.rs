@@ -276,7 +276,7 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::TimerNode(s) => format!("{s} is assumed to belong to the node whose topics it publishes."),
         Note::Unasked => format!("A response came {times} to a request from before the recording, or to a request of a callback that began before the recording. It is unknown which callback waited for the response. The execution that used the response is left out."),
         Note::Unbegun => format!("The first item that a thread took in the recording was left out {times}: a callback that began before the recording may have taken it."),
-        Note::Undecided => format!("onbeat could not decide {times} to which callback or caller an event belongs, because the evidence came too late."),
+        Note::Undecided => format!("onbeat could not decide {times} to which callback or caller an event belongs, because the event that shows it came too late."),
         Note::UnknownCallback => format!("An unknown callback ran {times}: it was created before the recording."),
         Note::UnknownGoal(s) => format!("It was unknown {times} which of several goals of {s} was executed, or to which of these goals a result belongs. No edge or chain leads to these executions."),
         Note::ModeUnseen(s) => format!("The mode {s} was asked for with --mode, and did not begin in {}.", if n == 1 { "one run".into() } else { format!("{n} runs") }),

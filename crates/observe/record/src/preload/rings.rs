@@ -219,7 +219,9 @@ impl Rings {
                     Fault::Short => {
                         "the file of its ring buffers was cut short: its later records are missing"
                     }
-                    Fault::Wrong => "it has written invalid data: its later records are missing",
+                    Fault::Wrong => {
+                        "the process has written invalid data: its later records are missing"
+                    }
                 };
                 self.refuse(name, pid, reason.into());
                 self.forget(name);

@@ -129,10 +129,13 @@ impl Bucket {
         let now = now(&answer);
         let text = answer.body_mut().with_config().limit(MAX_PAGE_BYTES);
         let text = text.read_to_string().map_err(fault)?;
-        let page = ListObjectsV2::parse_response(&text)
-            .map_err(|_| io::Error::other("the server's list does not have the format of S3"))?;
+        let page = ListObjectsV2::parse_response(&text).map_err(|_| {
+            io::Error::other("the server's list of objects does not have the format of S3")
+        })?;
         if page.contents.len() > PAGE_NAMES {
-            return Err(io::Error::other("a page of the server's list is too long"));
+            return Err(io::Error::other(
+                "a page of the server's list of objects is too long",
+            ));
         }
         let entries = page.contents.into_iter().filter_map(|object| {
             let key = object.key.strip_prefix(&self.prefix)?.to_string();
@@ -272,7 +275,9 @@ impl Backend for Bucket {
             }
             after = next;
         }
-        Err(io::Error::other("the server's list does not end"))
+        Err(io::Error::other(
+            "the server's list of objects does not end",
+        ))
     }
 
     fn age(&self, key: &str) -> io::Result<Option<Duration>> {

@@ -129,7 +129,7 @@ pub enum TaskError {
     #[error("task '{task}': {reason}")]
     Schedule { task: String, reason: ScheduleError },
     #[error(
-        "task '{task}' has neither a triggering input nor a schedule, so it would run at every step. Add one of them."
+        "task '{task}' has neither a triggering input nor a schedule, so it would run at every step of the executor. Add one of them."
     )]
     Unbounded { task: String },
     #[error("task '{task}' has no input {input}: it has {inputs}, numbered from 0. Give one of these numbers.")]

@@ -102,7 +102,9 @@ impl Device {
     /// Fails with a sentence if the interface cannot send any frame.
     pub fn check(&self, name: &str) -> Result<Vec<String>, String> {
         if !self.is_can {
-            return Err("not a CAN interface. `ip link show type can` lists those".into());
+            return Err(
+                "not a CAN interface. `ip link show type can` lists the CAN interfaces".into(),
+            );
         }
         if !self.is_up {
             return Err(format!(

@@ -69,7 +69,7 @@ fn told(stream: &Stream) -> Told {
             // Only the host that plays turns service events into requests.
             Kind::Requests { type_name } => ToldKind::Unplayable {
                 type_name: type_name.clone(),
-                reason: "requests do not go over a link".into(),
+                reason: "onbeat does not send service requests over a link".into(),
             },
             Kind::Unplayable { type_name, reason } => ToldKind::Unplayable {
                 type_name: type_name.clone(),

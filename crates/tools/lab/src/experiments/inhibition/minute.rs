@@ -10,7 +10,7 @@ use crate::frame::{Context, Result};
 const LOOPS: u32 = 6000;
 pub fn measure(context: &mut Context, report: &mut Report, programs: &Programs) -> Result<()> {
     let mut table = Table::new(
-        "Runs of a minute: two processes, RR-TS, inhibitor started later on the same core",
+        "Runs of a minute: two processes, middleware threads under time-sharing (RR-TS), inhibitor started later on the same core",
         "middleware | M1 (whole run), s | M2 (sending) max, ms | M3 (answer) max, ms | \
 M4 (between wake-ups) max, ms | late answers, %",
     );

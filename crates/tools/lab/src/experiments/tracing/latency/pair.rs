@@ -50,7 +50,7 @@ pub fn measure(
         let published = session.end()?;
         if published < samples.len() as u64 {
             let what = format!(
-                "the trace has {published} publications of {} messages",
+                "the trace has only {published} publications, but {} messages were received",
                 samples.len()
             );
             return Err(LabError::unexpected("LTTng's recording of a pair", what));

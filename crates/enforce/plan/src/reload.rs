@@ -58,7 +58,7 @@ impl fmt::Display for Difference {
             Difference::Server(server) => {
                 write!(
                     f,
-                    "only one of the two plans has server {} at this place in its list",
+                    "the two plans list their servers differently: only one of them has server {} at this position",
                     name(server)
                 )
             }

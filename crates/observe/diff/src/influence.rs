@@ -350,8 +350,8 @@ fn unseen(model: &Model, which: &str) -> Option<String> {
     let rest = (all.0.saturating_sub(told.0), all.1.saturating_sub(told.1));
     (rest != (0, 0)).then(|| {
         format!(
-            "In the {which} model, the causes of {:.1} of {:.1} ms of preemption, and of {:.1} of {:.1} ms of sleep within callbacks, are unknown. Wake-ups by other processes, timers and interrupts are not recorded.",
-            ms(rest.0), ms(all.0), ms(rest.1), ms(all.1)
+            "In the {which} model, the causes of {preempted:.1} of {all_preempted:.1} ms of preemption, and of {slept:.1} of {all_slept:.1} ms of sleep within callbacks, are unknown. Wake-ups by other processes, timers and interrupts are not recorded.",
+            preempted = ms(rest.0), all_preempted = ms(all.0), slept = ms(rest.1), all_slept = ms(all.1)
         )
     })
 }

@@ -301,12 +301,12 @@ impl Comparison {
             }
             explained += finding.explained_ns;
             said.push(format!(
-                "{} are {} ({} of {late} late ones, {} of {others} others{})",
-                duration(finding.explained_ns),
-                finding.text(),
-                finding.late_with,
-                finding.others_with,
-                if finding.chance > CHANCE {
+                "{time} are {cause} ({late_with} of {late} late ones, {others_with} of {others} others{doubt})",
+                time = duration(finding.explained_ns),
+                cause = finding.text(),
+                late_with = finding.late_with,
+                others_with = finding.others_with,
+                doubt = if finding.chance > CHANCE {
                     "; this may be chance"
                 } else {
                     ""

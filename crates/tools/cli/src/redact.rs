@@ -97,13 +97,13 @@ fn key(path: Option<&Path>) -> Result<Key, CliError> {
 fn said(args: &Args, model: &onbeat_document::Model, redacted: &Redacted) -> String {
     let name = |path: &Path| term::one_line(&path.display().to_string());
     let mut said = format!(
-        "{}: {} of {} callbacks hidden, {} left; {} of {} chains left\n",
-        name(&args.output),
-        redacted.hidden,
-        model.callbacks.len(),
-        redacted.model.callbacks.len(),
-        redacted.model.chains.len(),
-        model.chains.len()
+        "{file}: {hidden} of {callbacks} callbacks hidden, {left} left; {chains_left} of {chains} chains left\n",
+        file = name(&args.output),
+        hidden = redacted.hidden,
+        callbacks = model.callbacks.len(),
+        left = redacted.model.callbacks.len(),
+        chains_left = redacted.model.chains.len(),
+        chains = model.chains.len()
     );
     if redacted.unmeasured > 0 {
         said += &format!(

@@ -298,14 +298,14 @@ fn report(args: &Args, plan: &Plan, is_written: bool) -> Result<(), CliError> {
     let bytes = bytes.filter(fs::Metadata::is_file).map(|file| file.len());
     writeln!(
         out,
-        "{}: {}{}, items: {}, streams: {}, from {} to {}",
-        one_line(&args.output.display().to_string()),
-        plan.target.name(),
-        bytes.map_or(String::new(), |bytes| format!(" of {}", size(bytes))),
-        plan.items,
-        streams.count(),
-        instant(first_ns),
-        instant(last_ns),
+        "{file}: {format}{of_size}, items: {items}, streams: {streams}, from {first} to {last}",
+        file = one_line(&args.output.display().to_string()),
+        format = plan.target.name(),
+        of_size = bytes.map_or(String::new(), |bytes| format!(" of {}", size(bytes))),
+        items = plan.items,
+        streams = streams.count(),
+        first = instant(first_ns),
+        last = instant(last_ns),
     )
     .map_err(CliError::Stdout)
 }

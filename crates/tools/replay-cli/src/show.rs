@@ -156,7 +156,7 @@ fn notes(played: &Played) -> Vec<String> {
     let (items, machine) = (played.items, &played.machine);
     let share = |ns: u64| 100.0 * ns as f64 / machine.wall_ns.max(1) as f64;
     let mut notes = vec![format!(
-        "{} read, {} played, {} lost, in {}; CPU {:.1} % (player {:.1} %), peak memory {:.0} MB of which buffer {:.0} MB",
+        "items: {} read, {} played, {} lost, in {}; CPU {:.1} % (player {:.1} %), peak memory {:.0} MB of which buffer {:.0} MB",
         items.read,
         items.played,
         items.lost,

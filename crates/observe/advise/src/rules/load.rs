@@ -68,7 +68,7 @@ fn of_cpus(view: &View<'_>, options: &Options) -> Vec<Advice> {
         let least = others.min_by(|a, b| total(a.1).total_cmp(&total(b.1)));
         let where_to = match least {
             Some((other, on)) => format!(
-                "CPU {other}, which is busy for {} with such callbacks",
+                "CPU {other}, which is busy for {} of the time with such callbacks",
                 percent(total(on))
             ),
             None => "another CPU".to_owned(),

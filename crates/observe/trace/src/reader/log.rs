@@ -12,7 +12,9 @@ impl Log<'_> {
     pub(super) fn warn(&mut self, text: std::fmt::Arguments<'_>) {
         match self.warnings.len() {
             n if n < self.limit => self.warnings.push(format!("{}: {text}", self.file)),
-            n if n == self.limit => self.warnings.push("further warnings are left out".into()),
+            n if n == self.limit => self
+                .warnings
+                .push("further warnings about the trace are left out".into()),
             _ => {}
         }
     }

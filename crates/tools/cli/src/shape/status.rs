@@ -112,12 +112,12 @@ fn headline(status: &Value) -> String {
         n => format!(" (plan {n})"),
     };
     format!(
-        "session {}: {}{since}: {}{nth} for {}, every {} ms",
-        status["pid"],
-        text(&status["state"]),
-        text(&plan["strategy"]),
-        chains.join(", "),
-        number(&plan["cycle_ns"]) as f64 / 1e6
+        "session {pid}: {state}{since}: {strategy}{nth} for {chains}, every {cycle_ms} ms",
+        pid = status["pid"],
+        state = text(&status["state"]),
+        strategy = text(&plan["strategy"]),
+        chains = chains.join(", "),
+        cycle_ms = number(&plan["cycle_ns"]) as f64 / 1e6
     )
 }
 

@@ -75,7 +75,7 @@ pub fn add(
 
 fn table(engines: &[Engine], merges: &[Merged], sizes: &[usize]) -> Table {
     let mut table = Table::new(
-        "Models merged (medians of all rounds)",
+        "Time and memory for merging models (medians of all rounds)",
         "engine | models | wall-clock time, s | CPU time, s | peak memory, MB",
     );
     for (engine, of) in engines.iter().enumerate() {

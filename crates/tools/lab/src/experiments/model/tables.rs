@@ -6,7 +6,7 @@ use crate::measure::stats::median;
 
 pub fn modelling(sizes: &[Size]) -> Table {
     let mut table = Table::new(
-        "Modelling on one core (medians)",
+        "Time and memory of `onbeat model` on one core (medians)",
         "events | size of the trace, MB | bytes/event | CPU time, s | wall-clock time, s | million events/s | peak memory, MB",
     );
     for size in sizes {

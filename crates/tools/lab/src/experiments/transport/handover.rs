@@ -52,7 +52,10 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
     let work = of(&|s| s.intended_ns);
     let chain = of(&|s| s.received_ns);
     let beyond = of(&|s| s.received_ns - s.intended_ns);
-    let mut table = Table::new("A task of a chain of ten, ns", "| p50 | p90 | p99 | p99.9");
+    let mut table = Table::new(
+        "Time per task in a chain of ten tasks, ns",
+        "| p50 | p90 | p99 | p99.9",
+    );
     for (what, values) in [
         ("its work alone", &work),
         ("in the chain", &chain),

@@ -142,7 +142,7 @@ fn summarise(
     used: &[Usage],
 ) -> Result<()> {
     let mut table = Table::new(
-        "An iteration of the perception pipeline (section 3): 50 publishers, 100 subscriptions, one core, 30 Hz",
+        "Latency and cost of an iteration of the perception pipeline (paper, section 3): 50 publishers, 100 subscriptions, one core, 30 Hz",
         "| samples | context switches | p50 us | p90 us | p99 us | max us | CPU us",
     );
     let mut switched = vec![];

@@ -152,8 +152,12 @@ impl Notes {
     }
 
     pub(crate) fn into_all(self) -> Vec<String> {
-        let forgotten =
-            (self.forgotten > 0).then(|| format!("{} earlier notes were removed.", self.forgotten));
+        let forgotten = (self.forgotten > 0).then(|| {
+            format!(
+                "{} earlier notes of this session were removed.",
+                self.forgotten
+            )
+        });
         forgotten.into_iter().chain(self.all).collect()
     }
 }
@@ -174,7 +178,10 @@ mod tests {
         assert_eq!(all.len(), MAX_NOTES + 1);
         assert_eq!(
             all[0],
-            format!("{} earlier notes were removed.", 2 * MAX_NOTES)
+            format!(
+                "{} earlier notes of this session were removed.",
+                2 * MAX_NOTES
+            )
         );
         assert_eq!(all[MAX_NOTES], format!("note {}", 3 * MAX_NOTES - 1));
     }

@@ -241,7 +241,8 @@ impl Store {
             index.rows.dedup();
             return Ok(index);
         }
-        let error = io::Error::other("the parts of the index keep changing. Try again.");
+        let error =
+            io::Error::other("other programs keep changing the parts of the index. Try again.");
         Err(self.access("read", "index", &error))
     }
 

@@ -109,7 +109,7 @@ impl Store {
     ) -> Result<(OsString, T), String> {
         if !self.is_in_place() {
             return Err(format!(
-                "{} leads to another directory. Restart the monitor to use that one",
+                "{} now leads to another directory than at the monitor's start. Restart the monitor to use the new one",
                 self.path().display()
             ));
         }
@@ -304,7 +304,7 @@ mod tests {
         fs::rename(&path, held.path().join("moved")).unwrap();
         std::os::unix::fs::symlink(&other, &path).unwrap();
         let error = store.add("2", |_| Ok(())).unwrap_err();
-        assert!(error.contains("leads to another directory"), "{error}");
+        assert!(error.contains("now leads to another directory"), "{error}");
         assert!(names(&other).is_empty());
         // A link among the incidents is neither followed nor counted.
         std::os::unix::fs::symlink(&other, held.path().join("moved/incident-0")).unwrap();

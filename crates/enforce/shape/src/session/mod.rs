@@ -35,7 +35,7 @@ use std::time::Duration;
 
 type StartServers<'a> = Box<dyn Fn(&[Server], u64) -> Result<Box<dyn Servers>, StartError> + 'a>;
 
-const NOT_HELD: &str = "A message could not be held inside the application, and left at once. It was lent by the middleware (loaned), had more than 256 KiB, or 16 other messages waited already. Use --hold outside if this occurs often.";
+const NOT_HELD: &str = "A message could not be held inside the application, and left at once. The message was lent by the middleware (loaned), had more than 256 KiB, or 16 other messages waited already. Use --hold outside if this occurs often.";
 
 struct Session<'a> {
     plan: &'a Plan,

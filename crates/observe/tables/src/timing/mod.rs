@@ -195,7 +195,7 @@ fn in_files(
     })
 }
 
-const WAITING_BATCHES_MAX: usize = 4;
+const WAITING_BATCHES_MAX: usize = 8;
 
 type NoStream = io::Sink;
 
@@ -427,7 +427,8 @@ fn rows_of(
             pass::take_threads(&part.threads, rest);
             rest.failed().map_or(Ok(()), Err)?;
             let stopped = |_| ArrowError::ComputeError("the rows of chains have failed".into());
-            let spare = spare_reports.try_recv().unwrap_or_default();
+            let mut spare = spare_reports.try_recv().unwrap_or_default();
+            spare.clear();
             batches
                 .send(pass.batch(part.events, spare))
                 .map_err(stopped)

@@ -7,7 +7,7 @@ use arrow_schema::ArrowError;
 use onbeat_trace::{Event, Reader};
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 
-const PART_EVENTS: usize = 1 << 11;
+const PART_EVENTS: usize = 1 << 14;
 
 const WAITING_PARTS_MAX: usize = 4;
 
@@ -55,7 +55,8 @@ fn send(
         if events.len() == PART_EVENTS {
             take_stays(&mut system.done.stays, switches)?;
             let next = spare.try_recv();
-            let next = next.unwrap_or_else(|_| Vec::with_capacity(PART_EVENTS));
+            let mut next = next.unwrap_or_else(|_| Vec::with_capacity(PART_EVENTS));
+            next.clear();
             let part = Part {
                 events: std::mem::replace(&mut events, next),
                 threads: std::mem::take(&mut system.done.threads),

@@ -22,7 +22,8 @@ pub(crate) struct Chains {
 }
 
 /// The channels that bring used lists of events and reports back to the thread that fills them. A
-/// new list for each batch would cost page faults.
+/// new list for each batch would cost page faults. The lists are not emptied before: memory that
+/// one thread frees and another one has allocated makes both wait for the allocator's lock.
 pub(crate) struct Spare {
     pub(crate) events: Sender<Vec<Event>>,
     pub(crate) reports: Sender<Vec<(usize, Report)>>,
@@ -68,23 +69,22 @@ impl Chains {
         Ok(self.found)
     }
 
-    fn batch(&mut self, mut batch: Batch, rows: &mut impl Take) {
+    fn batch(&mut self, batch: Batch, rows: &mut impl Take) {
         self.facts.update(batch.news);
-        let mut reports = batch.reports.drain(..).peekable();
+        let mut reports = batch.reports.iter().peekable();
         for (place, event) in batch.events.iter().enumerate() {
             if let Some(every) = &mut self.every {
                 every.push(event);
             }
             while let Some((_, report)) = reports.next_if(|(at, _)| *at == place) {
-                self.take(report, rows);
+                self.take(report.clone(), rows);
             }
             if self.every.as_ref().is_some_and(Every::is_due) {
                 self.cut(false, rows);
             }
         }
-        reports.for_each(|(_, report)| self.take(report, rows));
+        reports.for_each(|(_, report)| self.take(report.clone(), rows));
         self.cut(false, rows);
-        batch.events.clear();
         let _ = self.spare.events.send(batch.events);
         let _ = self.spare.reports.send(batch.reports);
     }

@@ -197,7 +197,7 @@ fn in_files(
     })
 }
 
-const WAITING_BATCHES_MAX: usize = 4;
+const WAITING_BATCHES_MAX: usize = 8;
 
 type NoStream = io::Sink;
 

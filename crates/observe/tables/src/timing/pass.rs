@@ -55,6 +55,7 @@ impl Take for () {
 
 /// A result of the synthesis that is passed to the thread that divides executions of chains into
 /// stretches.
+#[derive(Clone)]
 pub(crate) enum Report {
     Named(Named),
     Held(Held),

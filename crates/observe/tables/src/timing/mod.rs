@@ -433,7 +433,8 @@ fn rows_of(
                     "the thread that writes the rows of chains has ended".into(),
                 )
             };
-            let spare = spare_reports.try_recv().unwrap_or_default();
+            let mut spare = spare_reports.try_recv().unwrap_or_default();
+            spare.clear();
             batches
                 .send(pass.batch(part.events, spare))
                 .map_err(stopped)

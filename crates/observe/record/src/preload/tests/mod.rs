@@ -552,7 +552,7 @@ fn a_program_that_cannot_make_its_rings_runs_on_and_reports_it() {
     let refused = reader.losses().refused;
     assert_eq!(refused.len(), 1, "{refused:?}");
     assert!(refused[0].reason.contains("File too large"), "{refused:?}");
-    assert!(refused[0].reason.contains(" 18 hits"), "{refused:?}");
+    assert!(refused[0].reason.contains("18 calls of the process"), "{refused:?}");
     drop(reader);
     // The recorder's directory and socket are gone, so the program must print nothing.
     let kept = TempDir::new().expect("a directory");
@@ -609,7 +609,7 @@ fn a_process_that_does_not_see_the_rings_directory_reports_it() {
         assert_eq!(refused.len(), 1, "{refused:?} {error}");
         let reason = &refused[0].reason;
         assert!(
-            reason.contains(" 18 hits") && reason.contains("No such file"),
+            reason.contains("18 calls of the process") && reason.contains("No such file"),
             "{reason}"
         );
         assert_eq!(error, "");

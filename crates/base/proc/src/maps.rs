@@ -15,7 +15,7 @@ const MAPS_MAX: u64 = 24 << 20;
 /// a few hundred.
 const PATHS_MAX: usize = 8192;
 
-/// A file that a process has mapped, or a file on disk, with its identity.
+/// A file that a process has mapped, or a file on disk, with its device and inode.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MappedFile {
     /// The device and inode of the file, as stat(2) reports them.
@@ -26,8 +26,8 @@ pub struct MappedFile {
 }
 
 impl MappedFile {
-    /// Returns the file at `reach` with its identity. `path` is the file's path in the process that
-    /// has mapped it. Fails if the file does not exist or is not a regular file.
+    /// Returns the file at `reach` with its device and inode. `path` is the file's path in the
+    /// process that has mapped it. Fails if the file does not exist or is not a regular file.
     pub fn at(path: String, reach: Reach) -> io::Result<MappedFile> {
         let id = reach.id()?;
         Ok(MappedFile { id, path, reach })

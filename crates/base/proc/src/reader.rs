@@ -37,7 +37,8 @@ struct Child {
     area: Area,
 }
 
-/// The memory that this process shares with the child. It contains a path, then the answer.
+/// The memory that this process shares with the child. This process writes a path into it, and the
+/// child then writes its answer.
 #[derive(Debug)]
 struct Area(NonNull<u8>);
 
@@ -54,7 +55,8 @@ struct Request {
 }
 
 impl Reader {
-    /// Creates a reader. If its child gives no answer for `patience`, the reader no longer uses this child.
+    /// Creates a reader. If its child gives no answer for `patience` (ten times as long if the
+    /// child is running or waits for a CPU), the reader no longer uses this child.
     pub fn new(patience: Duration) -> Reader {
         Reader {
             patience,

@@ -3,8 +3,8 @@
 use std::fs;
 use std::io;
 
-/// The text of a `/proc/PID/status` file, with a field per line. Fields are parsed on demand, because callers
-/// need one or two.
+/// The text of a `/proc/PID/status` file, with a field per line. Fields are parsed on demand,
+/// because a caller needs only one or two of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status(String);
 

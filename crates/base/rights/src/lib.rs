@@ -210,8 +210,8 @@ fn files_of_root() -> CapsHashSet {
     }
 }
 
-/// Sets the permitted and effective capabilities, limited to those permitted now. Programs that
-/// children execute inherit none.
+/// Sets the permitted and the effective capabilities of this thread, except those that are not
+/// permitted now. Programs that children execute inherit no capability.
 fn set(permitted: &CapsHashSet, effective: &CapsHashSet) -> io::Result<()> {
     let had = read(CapSet::Permitted);
     let of_ours = |set: &CapsHashSet| set.intersection(&had).copied().collect::<CapsHashSet>();

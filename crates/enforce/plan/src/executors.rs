@@ -134,8 +134,8 @@ impl<'m> Executors<'m> {
             .collect()
     }
 
-    /// Returns how much longer, in ns, the chains can wait for other callbacks than in the
-    /// measurement. Returns `None` if no bound below a cycle exists.
+    /// Returns by how many ns the wait of the chains for other callbacks can be longer than it was
+    /// in the measurement. Returns `None` if no bound below a cycle exists.
     ///
     /// Under the plan all threads of a CPU have one priority, so callbacks that ran beside the
     /// chain may now run before it. The measured latencies already contain this wait in two cases.

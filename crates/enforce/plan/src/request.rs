@@ -105,8 +105,8 @@ pub struct OutputRequest {
     pub slot_ns: Option<u64>,
     /// The largest distance between neighbouring bands. `None` allows any distance.
     pub liveliness_ns: Option<u64>,
-    /// The time by which the chain's slot is longer than its outputs need. Bands that follow the
-    /// load may raise the last slot by this much.
+    /// The time by which the chain's slot is longer than its outputs' slots need. Bands that follow
+    /// the load may move the last slot later by up to this time.
     pub room_ns: u64,
     pub overshoot: Overshoot,
 }

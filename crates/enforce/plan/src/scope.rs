@@ -65,7 +65,8 @@ impl Part<'_> {
     }
 
     /// Returns the time in ns that the callback's server must have in a cycle: the longest
-    /// execution, and the executor's work before it.
+    /// execution and the longest time around it (`around_worst_ns`). The result is at most the time
+    /// that the callback can have taken in the chains (`most_ns`).
     pub(crate) fn demand_ns(&self) -> u64 {
         let demand = self.worst_ns().saturating_add(self.around_worst_ns);
         demand.min(self.most_ns)

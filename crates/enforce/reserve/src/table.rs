@@ -236,9 +236,9 @@ impl Walk {
         self.at_ns(offset)
     }
 
-    /// Returns the instant at which to wake up for the next event, `early_ns` before it. The walk
-    /// stays before this event. Events of servers that `concerns` rejects are skipped, except the
-    /// last event of the round.
+    /// Returns the instant at which to wake up for the next event: `early_ns` (a function of the
+    /// event's index) before the event. The walk stays before this event. Events of servers that
+    /// `concerns` rejects are skipped, except the last event of the round.
     pub fn wake_ns(
         &self,
         table: &Table,

@@ -23,8 +23,7 @@ pub struct ApplicationOptions {
     pub pids: Vec<u32>,
     pub limits: Limits,
     /// The users whose processes can be the application, besides root and the calling user. `None`
-    /// allows every user. It is meant for processes that the calling user named or that onbeat
-    /// starts.
+    /// allows every user, because the calling user has named the processes or the command.
     pub users: Option<Vec<u32>>,
     /// The longest time for which onbeat waits until the plan's callbacks run.
     pub find_within: Duration,

@@ -159,11 +159,11 @@ struct Maker<'a, 'm> {
     /// The part of `input_delay_ns` that the measured latencies do not contain.
     start_ns: u64,
     let_in_ns: u64,
-    /// The time by which executions can be longer than measured, because their threads run other
-    /// callbacks.
+    /// The time by which executions can be longer than measured, because other callbacks run on the
+    /// same threads or CPUs.
     added_ns: u64,
-    /// The longest delay from the release of the chain's first callback to its start that other
-    /// callbacks on its threads can cause.
+    /// The longest time from the release of the chain's first callback to its start. Other
+    /// callbacks on its executor or CPU cause this delay.
     late_ns: u64,
 }
 

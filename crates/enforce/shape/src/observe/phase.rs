@@ -12,8 +12,8 @@ const STARTS_PER_WINDOW: usize = 32;
 
 const STARTS_AFTER_RESTART: usize = 12;
 
-/// A limit as a divisor of the cycle. The starts of the first callback form a grid of cycles only
-/// if they spread over at most a cycle divided by this number.
+/// A limit as a divisor of the cycle. The starts of the first callback show the grid of cycles only
+/// if their positions within the cycle differ by at most the cycle divided by this number.
 const JUMP_PART: i64 = 8;
 
 /// A margin as a divisor of the cycle. In a plan with several inputs, a cycle begins after the last
@@ -26,7 +26,8 @@ const ARRIVALS: usize = 20;
 /// The number of arrivals that are stored per input while an application starts.
 pub const MOST_ARRIVALS: usize = 32;
 
-/// The arrivals of an input are steady if they spread over at most a cycle divided by this number.
+/// The arrivals of an input are steady if their positions within the cycle differ by at most the
+/// cycle divided by this number. The earliest and the latest tenth of the positions do not count.
 /// After the start of an application, arrivals need some time to become steady.
 const STEADY_PART: u64 = 16;
 

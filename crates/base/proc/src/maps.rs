@@ -100,13 +100,14 @@ fn mapped_path(line: &[u8]) -> Option<&[u8]> {
     (path.starts_with(b"/") && !path.ends_with(b" (deleted)")).then_some(path)
 }
 
-/// Lists the paths of the files that a process has mapped, in the process's mount namespace. Fails if the
-/// process has ended or if the caller may not inspect it.
+/// Lists the paths of the files that a process has mapped, in the process's mount namespace. Fails
+/// if the process has ended or if the caller may not inspect it.
 pub fn mapped_paths(pid: u32) -> io::Result<Mapped<PathBuf>> {
     parse_paths(File::open(format!("/proc/{pid}/maps"))?)
 }
 
-/// Lists the mapped files of a process whose paths `wanted` accepts. Lists none if the process has ended.
+/// Lists the mapped files of a process whose paths `wanted` accepts. Lists none if the process has
+/// ended.
 pub fn mapped_files(pid: u32, wanted: impl Fn(&str) -> bool) -> Mapped<MappedFile> {
     files_of(pid, mapped_paths(pid).unwrap_or_default(), wanted)
 }

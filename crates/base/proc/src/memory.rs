@@ -12,8 +12,8 @@ const ENTRIES_AT_ONCE: u64 = 64 * 1024;
 /// reserved address space and not a heap in use.
 const BYTES_MAX: u64 = 64 << 30;
 
-/// Lists the private writable mappings without a file in the bytes of `/proc/PID/maps`. These are the heaps,
-/// without the stack of the main thread.
+/// Lists the private writable mappings without a file in the bytes of `/proc/PID/maps`. These are
+/// the heaps, without the stack of the main thread.
 pub fn parse_writable(maps: &[u8]) -> Vec<Range<u64>> {
     let heap = |line: &&[u8]| {
         let mut words = line.split(|&b| b == b' ').filter(|w| !w.is_empty());

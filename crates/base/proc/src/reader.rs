@@ -64,8 +64,8 @@ impl Reader {
         }
     }
 
-    /// Fills `buffer` from a process's memory, beginning at `address`. Returns false if that memory cannot be
-    /// read.
+    /// Fills `buffer` from a process's memory, beginning at `address`. Returns false if that memory
+    /// cannot be read.
     pub fn memory(&mut self, pid: u32, address: u64, buffer: &mut [u8]) -> Result<bool, Silent> {
         let request = Request {
             memory_of: pid.into(),
@@ -82,8 +82,8 @@ impl Reader {
         Ok(read?.unwrap_or(false))
     }
 
-    /// Reads up to `most` bytes of a file in `/proc`, beginning at offset `at`. The inner result is an error
-    /// if the file does not exist or may not be read.
+    /// Reads up to `most` bytes of a file in `/proc`, beginning at offset `at`. The inner result is
+    /// an error if the file does not exist or may not be read.
     pub fn file(
         &mut self,
         path: &str,

@@ -35,8 +35,8 @@ impl Status {
         Status(text.to_owned())
     }
 
-    /// Returns the value of a field as the file has it: `field("VmLck")` may be `0 kB`. Returns `None` if the
-    /// file lacks the field.
+    /// Returns the value of a field as the file has it: `field("VmLck")` may be `0 kB`. Returns
+    /// `None` if the file lacks the field.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.0.lines().find_map(|line| {
             let value = line.strip_prefix(name)?.strip_prefix(':')?;

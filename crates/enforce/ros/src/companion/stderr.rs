@@ -1,5 +1,5 @@
-//! Reads a companion's standard error all the time, so that the companion never waits for a write, and
-//! keeps the end of the text.
+//! Reads a companion's standard error all the time, so that the companion never waits for a write,
+//! and keeps the end of the text.
 
 use std::collections::VecDeque;
 use std::fs::File;

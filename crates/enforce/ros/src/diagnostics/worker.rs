@@ -1,8 +1,8 @@
 //! The thread that publishes diagnostics: about once a second, in the application's domain.
 //!
-//! A thread of normal priority sends messages to a process beside the application's, which publishes them.
-//! Neither the session nor the thread waits for that process. If it ends, the session reports it and goes
-//! on.
+//! A thread of normal priority sends messages to a process beside the application's, which
+//! publishes them. Neither the session nor the thread waits for that process. If it ends, the
+//! session reports it and goes on.
 
 use super::post::{Post, Standing};
 use super::publisher::{Event, Publisher};

@@ -13,8 +13,8 @@ use onbeat_document::schema::{Callback, CallbackType, Chain, EdgeFigures, Model}
 use onbeat_document::Dist;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The limit of the deviation of a chain's starts from the period, as a share of the period. Up to
-/// this limit, the starts count as periodic.
+/// The starts of a chain's first callback count as periodic if the times between them deviate from
+/// the period by at most this share of the period.
 const STEADY: f64 = 0.25;
 
 #[derive(Debug)]

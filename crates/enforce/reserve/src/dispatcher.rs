@@ -72,8 +72,9 @@ pub(crate) enum Failure {
     Priority(io::Error),
 }
 
-/// The size of the part of its stack that the dispatcher touches before its first event, so that no
-/// page fault delays it later. The dispatcher uses only a few hundred bytes.
+/// The size of the part of the dispatcher's stack that the dispatcher touches before its first
+/// event, so that no page fault delays it later. The dispatcher uses only a few hundred bytes of
+/// its stack.
 const STACK_BYTES: usize = 32 << 10;
 
 impl Dispatcher {

@@ -35,8 +35,8 @@ pub struct Event {
     pub server: usize,
 }
 
-/// The slots of all servers within a cycle. One pass through the events is a *round*. A round
-/// begins earlier than its cycle, by the lead.
+/// The slots of all servers within a cycle, as the openings and closings of gates in time order.
+/// One pass through them is a *round*, which begins earlier than its cycle, by the lead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
     cycle: Cycle,

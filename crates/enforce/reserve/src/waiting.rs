@@ -15,7 +15,7 @@ pub enum GateKind {
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waits {
-    /// The thread sleeps at the place where it waits for work.
+    /// The thread sleeps at the place in its code where it waits for work.
     Yes,
     /// The thread does not wait for work: it runs, is ready, or sleeps at another place in its
     /// code.

@@ -31,10 +31,11 @@ pub trait Source: Send {
     /// Notes that the publisher has published the message with this number.
     fn published(&mut self, number: u32);
 
-    /// Forgets the messages to which the publisher has not replied yet, because it has ended.
+    /// Forgets the messages to which the publisher did not reply before it ended.
     fn forget_sent(&mut self);
 
-    /// Reports whether the publisher replies: at most the latest few messages have no reply yet.
+    /// Reports whether the publisher keeps replying: only the latest few messages may still have no
+    /// reply.
     fn is_confirmed(&self) -> bool;
 
     /// Returns the time between two messages to the publisher.

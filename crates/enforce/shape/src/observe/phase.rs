@@ -126,9 +126,9 @@ impl Phase {
         self.window_size == STARTS_AFTER_RESTART
     }
 
-    /// Returns a phase whose cycles begin when all inputs have arrived: after the last input before
-    /// the longest gap without inputs. Each of `inputs` has the latest arrivals of one input.
-    /// Returns `None` if one of the inputs does not arrive once per cycle.
+    /// Returns a phase whose cycles begin when all inputs have arrived: in the longest gap without
+    /// inputs, shortly after the input before this gap. Each of `inputs` has the latest arrivals of
+    /// one input. Returns `None` if one of the inputs does not arrive once per cycle.
     pub fn behind<'a>(
         period_ns: u64,
         inputs: impl IntoIterator<Item = &'a VecDeque<u64>>,
@@ -222,10 +222,10 @@ fn cycle(period_ns: u64, origin_ns: u64) -> Cycle {
     Cycle::new(period_ns.max(1), origin_ns).expect("1 at least")
 }
 
-/// Returns the start of a cycle, which lies after the last input before the longest gap without
-/// inputs. `come` contains the positions of the inputs within a cycle, and `now` the present start
-/// of a cycle, both in ns. If `now` lies in another gap that is nearly as long, the start stays in
-/// that gap. Otherwise the origin could jump between the two gaps.
+/// Returns the start of a cycle: a time in the longest gap without inputs, shortly after the input
+/// before this gap. `come` contains the positions of the inputs within a cycle, and `now` the
+/// present start of a cycle, both in ns. If `now` lies in another gap that is nearly as long, the
+/// start stays in that gap. Otherwise the origin could jump between the two gaps.
 pub(super) fn behind_last(period_ns: u64, mut come: Vec<u64>, now: Option<u64>) -> Option<u64> {
     come.sort_unstable();
     let wait = |i: usize| match come.get(i + 1) {

@@ -44,8 +44,9 @@ impl Releases {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bounds {
     /// The position of the start that shows the grid, in ns after the grid. If a timer releases the
-    /// callback, this start is the earliest one of the window. Otherwise a tenth of the window's
-    /// starts are earlier than this start.
+    /// callback, this start is the earliest one of the window. Starts that are nearly a cycle late
+    /// look early and do not count. With other releases, a tenth of the window's starts are earlier
+    /// than this start.
     pub(super) early: i64,
     tenth: i64,
     pub(super) late: i64,

@@ -38,8 +38,8 @@ impl Other<'_> {
     }
 
     /// Returns the usual time between two starts of the callback, in ns. It is the period if the
-    /// callback has one, or else the median of the measured times. Returns `None` if only one start
-    /// was measured.
+    /// callback has one, or else the median of the measured times between starts. Returns `None` if
+    /// only one start was measured.
     fn gap_ns(&self) -> Option<u64> {
         let between = &self.callback.figures.interarrival_ns;
         let typical = || (between.count() > 0).then(|| between.quantile(0.5));

@@ -361,8 +361,8 @@ impl<'a> Run<'a> {
         self.actual[server] = Some(open);
     }
 
-    /// Opens and closes gates so that each has its wanted state, closing first. The dispatcher
-    /// tries a failed opening or closing again at the next event.
+    /// Opens and closes gates so that each has its wanted state. Closes gates before it opens
+    /// others. The dispatcher tries a failed opening or closing again at the next event.
     fn set_gates(&mut self) {
         for open in [false, true] {
             for server in 0..self.wanted.len() {

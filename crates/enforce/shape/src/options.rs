@@ -52,7 +52,7 @@ pub struct EnforcementOptions {
     /// Whether idle CPUs may sleep deeply, which saves power and makes slots less precise.
     pub idle: bool,
     /// The mechanism that keeps threads to their slots: freezers or sched_ext. [`Choice::Auto`]
-    /// takes the best one that this machine has.
+    /// takes the freezer of cgroup v1 if it can be used, otherwise that of cgroup v2.
     pub enforcer: Choice,
     pub gate: GateKind,
     pub hold: HoldAt,

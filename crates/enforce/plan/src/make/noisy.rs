@@ -211,8 +211,10 @@ impl Maker<'_, '_> {
     }
 }
 
-/// Returns the probable cause of the slowest executions, as a part of a sentence. It is the
-/// callback that exceeded its usual time most, if this explains half of the slowest latency.
+/// Returns the probable cause of the slowest executions, as a part of a sentence. The cause is what
+/// most exceeded its 95th percentile: a callback's execution, preemption, sleep or late start. It
+/// must explain at least half of the time by which the slowest execution exceeds all executions
+/// that are not left out.
 fn cause(scope: &Scope<'_>) -> String {
     let excess = |dist: &Dist| dist.max().saturating_sub(dist.quantile(0.95));
     let of_part = |callback: &Callback| {

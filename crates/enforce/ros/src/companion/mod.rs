@@ -58,7 +58,8 @@ pub struct Companion {
 impl Companion {
     /// Starts the program with the subcommand `word` beside a process that was seen at `seen_ns`
     /// (CLOCK_MONOTONIC). The companion inherits `descriptors`. It reads the result of `config` on
-    /// its standard input; `config` gets the path of librcl and the directories of its libraries.
+    /// its standard input. `config` gets the path of the application's librcl, and the folders from
+    /// which the application has loaded libraries.
     ///
     /// # Errors
     ///

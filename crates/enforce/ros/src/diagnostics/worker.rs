@@ -53,9 +53,8 @@ pub struct Diagnostics {
 }
 
 impl Diagnostics {
-    /// Starts the diagnostics thread, which does not run on `cpus`. `program` is the path of this
-    /// program, and the thread starts it again as the publisher. `prepare` runs first in the
-    /// thread.
+    /// Starts the diagnostics thread, which does not run on `cpus`. The thread starts this program,
+    /// whose path is `program`, once more as the publisher. `prepare` runs first in the thread.
     ///
     /// # Errors
     ///

@@ -140,7 +140,7 @@ impl InputClock {
         self.is_lost |= input.add(at_ns, raw_ns, period_ns as i64);
     }
 
-    /// Returns the next movement of the origin, which lies at `origin_ns` now, or `None` if the
+    /// Returns the next movement of the origin from its present time `origin_ns`, or `None` if the
     /// origin stays there.
     pub fn follow(&mut self, origin_ns: u64, now_ns: u64) -> Option<Moved> {
         let period_ns = self.grid.period_ns();

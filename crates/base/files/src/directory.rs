@@ -168,8 +168,9 @@ impl Directory {
         above.make_below(name, path, uid, 0o777)
     }
 
-    /// Makes the directory `name` in this directory, like [`Directory::make`]. `path` is for
-    /// messages, `uid` must own the new directory, and the umask reduces `mode`.
+    /// Makes the directory `name` in this directory, like [`Directory::make`]. The umask reduces
+    /// `mode`. Fails if the directory does not belong to the user `uid`. `path` is the directory's
+    /// path in error messages.
     pub(crate) fn make_below(
         &self,
         name: &OsStr,

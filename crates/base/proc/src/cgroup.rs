@@ -99,8 +99,8 @@ pub fn parse_grouping(table: &str) -> Vec<PathBuf> {
 }
 
 impl Mount {
-    /// Returns the directory of the cgroup that a thread is in. Fails if the thread has ended, or if its
-    /// cgroup is outside of this hierarchy or not mounted here.
+    /// Returns the directory of the cgroup that a thread is in. Fails if the thread has ended, or
+    /// if its cgroup is outside of this hierarchy or not mounted here.
     pub fn of_thread(&self, tid: u32) -> io::Result<PathBuf> {
         self.directory(&fs::read_to_string(format!("/proc/{tid}/cgroup"))?)
     }
@@ -162,8 +162,8 @@ impl Cgroup {
             .1
     }
 
-    /// Returns whether a process is in this cgroup or below it. `text` is the content of the process's
-    /// `/proc/PID/cgroup`.
+    /// Returns whether a process is in this cgroup or below it. `text` is the content of the
+    /// process's `/proc/PID/cgroup`.
     pub fn has(&self, text: &str) -> bool {
         text.lines().any(|line| {
             let fields = line

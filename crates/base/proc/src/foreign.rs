@@ -29,14 +29,15 @@ pub enum Reach {
     /// A path relative to the root directory of the process with this id. The path has no symbolic
     /// links, because the kernel names mapped files by their real paths.
     Root(u32, PathBuf),
-    /// The program that the process with this id runs, even if another file now has the program's path.
+    /// The program that the process with this id runs, even if another file now has the program's
+    /// path.
     Program(u32),
     /// A path in the mount namespace of the calling process. Symbolic links are followed.
     Here(PathBuf),
 }
 
-/// A regular file that is open for reading. Other processes may change its content and size at any time: do
-/// not map the file, and expect every read to fail.
+/// A regular file that is open for reading. Other processes may change its content and size at any
+/// time: do not map the file, and expect every read to fail.
 #[derive(Debug)]
 pub struct Opened {
     file: File,
@@ -131,8 +132,8 @@ fn resolve_below(
 /// mounts, the kernel's default limit.
 const MOUNTS_MAX: u64 = 4 << 20;
 
-/// The mounts of a process, as the text of `/proc/PID/mountinfo`. The kernel writes this text without asking
-/// a file system.
+/// The mounts of a process, as the text of `/proc/PID/mountinfo`. The kernel writes this text
+/// without asking a file system.
 struct Mounts(String);
 
 impl Mounts {

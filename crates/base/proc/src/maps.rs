@@ -15,7 +15,7 @@ const MAPS_MAX: u64 = 24 << 20;
 /// a few hundred.
 const PATHS_MAX: usize = 8192;
 
-/// A file that a process has mapped, or a file on disk, with its identity.
+/// A file that a process has mapped, or a file on disk, with its device and inode.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MappedFile {
     /// The device and inode of the file, as stat(2) reports them.
@@ -26,8 +26,8 @@ pub struct MappedFile {
 }
 
 impl MappedFile {
-    /// Returns the file at `reach` with its identity. `path` is the file's path in the process that
-    /// has mapped it. Fails if the file does not exist or is not a regular file.
+    /// Returns the file at `reach` with its device and inode. `path` is the file's path in the
+    /// process that has mapped it. Fails if the file does not exist or is not a regular file.
     pub fn at(path: String, reach: Reach) -> io::Result<MappedFile> {
         let id = reach.id()?;
         Ok(MappedFile { id, path, reach })
@@ -100,13 +100,14 @@ fn mapped_path(line: &[u8]) -> Option<&[u8]> {
     (path.starts_with(b"/") && !path.ends_with(b" (deleted)")).then_some(path)
 }
 
-/// Lists the paths of the files that a process has mapped, in the process's mount namespace. Fails if the
-/// process has ended or if the caller may not inspect it.
+/// Lists the paths of the files that a process has mapped, in the process's mount namespace. Fails
+/// if the process has ended or if the caller may not inspect it.
 pub fn mapped_paths(pid: u32) -> io::Result<Mapped<PathBuf>> {
     parse_paths(File::open(format!("/proc/{pid}/maps"))?)
 }
 
-/// Lists the mapped files of a process whose paths `wanted` accepts. Lists none if the process has ended.
+/// Lists the mapped files of a process whose paths `wanted` accepts. Lists none if the process has
+/// ended.
 pub fn mapped_files(pid: u32, wanted: impl Fn(&str) -> bool) -> Mapped<MappedFile> {
     files_of(pid, mapped_paths(pid).unwrap_or_default(), wanted)
 }

@@ -8,12 +8,12 @@ const PAGE: u64 = 4096;
 const ENTRY: u64 = 8;
 const ENTRIES_AT_ONCE: u64 = 64 * 1024;
 /// The largest amount of one process's memory that onbeat searches for written pages, in bytes. A
-/// mapping that is larger than the rest of this limit is skipped, because it is reserved address
-/// space and not a heap in use.
+/// mapping with which the searched memory would exceed this limit is skipped. So large a mapping is
+/// reserved address space and not a heap in use.
 const BYTES_MAX: u64 = 64 << 30;
 
-/// Lists the private writable mappings without a file in the bytes of `/proc/PID/maps`. These are the heaps,
-/// without the stack of the main thread.
+/// Lists the private writable mappings without a file in the bytes of `/proc/PID/maps`. These are
+/// the heaps, without the stack of the main thread.
 pub fn parse_writable(maps: &[u8]) -> Vec<Range<u64>> {
     let heap = |line: &&[u8]| {
         let mut words = line.split(|&b| b == b' ').filter(|w| !w.is_empty());

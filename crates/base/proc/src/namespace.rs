@@ -4,8 +4,8 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
-/// A kind of namespace that a container can have. User and time namespaces are left out, because they do not
-/// change which object a name or id refers to.
+/// A kind of namespace that a container can have. User and time namespaces are left out, because
+/// they do not change which object a name or id refers to.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Namespace {
@@ -17,7 +17,8 @@ pub enum Namespace {
     Uts,
 }
 
-/// The device and inode of a namespace. No other namespace of the same kind has the same two numbers.
+/// The device and inode of a namespace. No other namespace of the same kind has the same two
+/// numbers.
 pub type NamespaceId = (u64, u64);
 
 impl Namespace {

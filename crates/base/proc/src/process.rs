@@ -18,8 +18,8 @@ pub fn processes() -> Vec<u32> {
     numbered(Path::new("/proc"))
 }
 
-/// Lists the ids of a process's threads in the kernel's order. Returns an empty list if the process has
-/// ended.
+/// Lists the ids of a process's threads in the kernel's order. Returns an empty list if the process
+/// has ended.
 pub fn threads(pid: u32) -> Vec<u32> {
     numbered(Path::new(&format!("/proc/{pid}/task")))
 }
@@ -65,8 +65,8 @@ fn descendants(root: u32, children: &[(u32, u32)]) -> Vec<u32> {
     tree
 }
 
-/// Returns the name of a thread (`comm`), or `None` if the thread has ended. For the name of a process, give
-/// the process's id twice.
+/// Returns the name of a thread (`comm`), or `None` if the thread has ended. For the name of a
+/// process, give the process's id twice.
 pub fn thread_name(pid: u32, tid: u32) -> Option<String> {
     let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
     let name = name.strip_suffix(b"\n").unwrap_or(&name);
@@ -86,8 +86,8 @@ fn first_bytes(path: &str, limit: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns the command line of a process, joined by blanks and cut off after 64 KiB. Returns an empty text
-/// for a kernel thread, and `None` if the process has ended.
+/// Returns the command line of a process, joined by blanks and cut off after 64 KiB. Returns an
+/// empty text for a kernel thread, and `None` if the process has ended.
 pub fn command_line(pid: u32, reader: &mut Reader) -> Result<Option<String>, Silent> {
     let bytes = reader.file(&format!("/proc/{pid}/cmdline"), 0, COMMAND_MAX)?;
     Ok(bytes.ok().map(|bytes| {
@@ -96,8 +96,8 @@ pub fn command_line(pid: u32, reader: &mut Reader) -> Result<Option<String>, Sil
     }))
 }
 
-/// Reads the environment variables that a process was started with, in order. Fails if the caller may not
-/// read them or if they are longer than 8 MiB.
+/// Reads the environment variables that a process was started with, in order. Fails if the caller
+/// may not read them or if they are longer than 8 MiB.
 pub fn environment(pid: u32) -> io::Result<Vec<Variable>> {
     let bytes = first_bytes(&format!("/proc/{pid}/environ"), ENVIRONMENT_MAX)?;
     match bytes.len() as u64 == ENVIRONMENT_MAX {

@@ -37,7 +37,8 @@ struct Child {
     area: Area,
 }
 
-/// The memory that this process shares with the child. It contains a path, then the answer.
+/// The memory that this process shares with the child. This process writes a path into it, and the
+/// child then writes its answer.
 #[derive(Debug)]
 struct Area(NonNull<u8>);
 
@@ -54,7 +55,8 @@ struct Request {
 }
 
 impl Reader {
-    /// Creates a reader. If its child gives no answer for `patience`, the reader no longer uses this child.
+    /// Creates a reader. If its child gives no answer for `patience` (ten times as long if the
+    /// child is running or waits for a CPU), the reader no longer uses this child.
     pub fn new(patience: Duration) -> Reader {
         Reader {
             patience,
@@ -62,8 +64,8 @@ impl Reader {
         }
     }
 
-    /// Fills `buffer` from a process's memory, beginning at `address`. Returns false if that memory cannot be
-    /// read.
+    /// Fills `buffer` from a process's memory, beginning at `address`. Returns false if that memory
+    /// cannot be read.
     pub fn memory(&mut self, pid: u32, address: u64, buffer: &mut [u8]) -> Result<bool, Silent> {
         let request = Request {
             memory_of: pid.into(),
@@ -80,8 +82,8 @@ impl Reader {
         Ok(read?.unwrap_or(false))
     }
 
-    /// Reads up to `most` bytes of a file in `/proc`, beginning at offset `at`. The inner result is an error
-    /// if the file does not exist or may not be read.
+    /// Reads up to `most` bytes of a file in `/proc`, beginning at offset `at`. The inner result is
+    /// an error if the file does not exist or may not be read.
     pub fn file(
         &mut self,
         path: &str,

@@ -11,11 +11,12 @@ pub struct Stat {
     pub id: u32,
     /// The name (`comm`), field 2. The process can choose its name, so the text is untrusted.
     pub name: String,
-    /// The state, field 3, for example R for running or ready, S for asleep, T for stopped, Z for zombie.
+    /// The state, field 3, for example R for running or ready, S for asleep, T for stopped, Z for
+    /// zombie.
     pub state: char,
     pub parent: u32,
-    /// The CPU time in user mode, field 14, in ticks ([`crate::system::ticks_per_second`]). For a process it
-    /// is the sum over all its threads.
+    /// The CPU time in user mode, field 14, in ticks ([`crate::system::ticks_per_second`]). For a
+    /// process it is the sum over all its threads.
     pub user_ticks: u64,
     /// The CPU time in the kernel, field 15, in ticks.
     pub system_ticks: u64,
@@ -30,8 +31,8 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// Reads `/proc/ID/stat` of the process or thread with this id. Returns `None` if the process or
-    /// thread has ended.
+    /// Reads `/proc/ID/stat` of the process or thread with this id. Returns `None` if the process
+    /// or thread has ended.
     pub fn of(id: u32) -> Option<Stat> {
         Stat::read(&format!("/proc/{id}/stat"))
     }
@@ -70,7 +71,8 @@ impl Stat {
         })
     }
 
-    /// Returns whether the process is a zombie or dead: it has ended, and only its parent still refers to it.
+    /// Returns whether the process is a zombie or dead: it has ended, and only its parent still
+    /// refers to it.
     pub fn has_ended(&self) -> bool {
         matches!(self.state, 'Z' | 'X' | 'x')
     }

@@ -3,8 +3,8 @@
 use std::fs;
 use std::io;
 
-/// The text of a `/proc/PID/status` file, with a field per line. Fields are parsed on demand, because callers
-/// need one or two.
+/// The text of a `/proc/PID/status` file, with a field per line. Fields are parsed on demand,
+/// because a caller needs only one or two of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status(String);
 
@@ -35,8 +35,8 @@ impl Status {
         Status(text.to_owned())
     }
 
-    /// Returns the value of a field as the file has it: `field("VmLck")` may be `0 kB`. Returns `None` if the
-    /// file lacks the field.
+    /// Returns the value of a field as the file has it: `field("VmLck")` may be `0 kB`. Returns
+    /// `None` if the file lacks the field.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.0.lines().find_map(|line| {
             let value = line.strip_prefix(name)?.strip_prefix(':')?;

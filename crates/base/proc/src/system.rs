@@ -12,14 +12,14 @@ pub fn hostname() -> String {
     line("/proc/sys/kernel/hostname")
 }
 
-/// Returns the id of the current boot, or an empty string if the id is unknown. Monotonic clocks of two boots
-/// cannot be compared.
+/// Returns the id of the current boot, or an empty string if the id is unknown. Monotonic clocks of
+/// two boots cannot be compared.
 pub fn boot_id() -> String {
     line("/proc/sys/kernel/random/boot_id")
 }
 
-/// Returns whether this process is in a PID namespace other than the machine's. The ids that BPF programs see
-/// are then not the ids that system calls and `/proc` use.
+/// Returns whether this process is in a PID namespace other than the machine's. The ids that BPF
+/// programs see are then not the ids that system calls and `/proc` use.
 pub fn is_in_pid_namespace() -> bool {
     fs::read_link("/proc/self/ns/pid").is_ok_and(|name| name.as_os_str() != FIRST_PID_NAMESPACE)
 }
@@ -34,8 +34,8 @@ pub fn ticks_per_second() -> u64 {
     u64::try_from(ticks).unwrap_or(100).max(1)
 }
 
-/// Returns the share of a CPU's time that the kernel lets real-time threads use (0 to 1), or `None` if the
-/// share is not limited.
+/// Returns the share of a CPU's time that the kernel lets real-time threads use (0 to 1), or `None`
+/// if the share is not limited.
 pub fn real_time_share() -> Option<f64> {
     let read = |name: &str| -> Option<i64> {
         line(&format!("/proc/sys/kernel/sched_rt_{name}_us"))
@@ -88,8 +88,8 @@ pub struct CpuTicks {
 }
 
 impl CpuTicks {
-    /// Reads the ticks of one CPU, or the sum over all CPUs with `None`. Returns zeros if the ticks are
-    /// unknown.
+    /// Reads the ticks of one CPU, or the sum over all CPUs with `None`. Returns zeros if the ticks
+    /// are unknown.
     pub fn now(cpu: Option<usize>) -> CpuTicks {
         let text = fs::read_to_string("/proc/stat").unwrap_or_default();
         CpuTicks::parse(&text, cpu).unwrap_or_default()
@@ -118,8 +118,8 @@ impl CpuTicks {
     }
 }
 
-/// Returns whether the machine may be virtual. Only x86 processors report this. On other processors the
-/// result is always true.
+/// Returns whether the machine may be virtual. Only x86 processors report this. On other processors
+/// the result is always true.
 pub fn is_virtual_machine() -> bool {
     match fs::read_to_string("/proc/cpuinfo") {
         Ok(text) if cfg!(target_arch = "x86_64") => has_hypervisor(&text),

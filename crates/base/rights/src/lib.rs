@@ -175,8 +175,8 @@ pub fn give_up_all_in_child() -> io::Result<()> {
 const TRUSTED_VARIABLES: [&str; 5] = ["TERM", "COLUMNS", "LINES", "NO_COLOR", "LANG"];
 
 /// Removes all environment variables of an elevated program except those that only change how it
-/// prints. The program's caller has set the variables, so they are not trusted. Must be called while
-/// the process has only one thread.
+/// prints. The program's caller has set the variables, so they are not trusted. Must be called
+/// while the process has only one thread.
 pub fn forget_environment() {
     if is_elevated() {
         std::env::vars_os()
@@ -210,8 +210,8 @@ fn files_of_root() -> CapsHashSet {
     }
 }
 
-/// Sets the permitted and effective capabilities, limited to those permitted now. Programs that
-/// children execute inherit none.
+/// Sets the permitted and the effective capabilities of this thread, except those that are not
+/// permitted now. Programs that children execute inherit no capability.
 fn set(permitted: &CapsHashSet, effective: &CapsHashSet) -> io::Result<()> {
     let had = read(CapSet::Permitted);
     let of_ours = |set: &CapsHashSet| set.intersection(&had).copied().collect::<CapsHashSet>();

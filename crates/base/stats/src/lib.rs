@@ -52,9 +52,10 @@ pub fn enough(share: f64, confidence: f64) -> u64 {
     ((count - 1e-9).ceil() as u64).max(1)
 }
 
-/// Returns half the width of the confidence interval around the mean of a sample, with this
-/// confidence on each side. `deviation` is the sample's standard deviation. Returns `None` for
-/// fewer than 30 executions, where the normal distribution is a poor approximation.
+/// Returns half the width of the confidence interval around the mean of a sample. Each end of the
+/// interval is a one-sided limit with the confidence `confidence`. `deviation` is the sample's
+/// standard deviation. Returns `None` for fewer than 30 executions, where the normal distribution
+/// is a poor approximation.
 pub fn mean_within(deviation: f64, count: u64, confidence: f64) -> Option<f64> {
     (count >= 30).then(|| normal_quantile(confidence) * deviation / (count as f64).sqrt())
 }

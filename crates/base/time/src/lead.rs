@@ -19,8 +19,8 @@ pub struct Lead {
 }
 
 impl Lead {
-    /// Creates a lead. It is `begin_ns` until the first delay is measured. `covers` is the share of
-    /// the measured delays, in 1/1000, that are no longer than the lead. `floor_ns` and `cap_ns`
+    /// Creates a lead, which is `begin_ns` until the first delay is measured. `covers` is the share
+    /// of the measured delays, in 1/1000, that are no longer than the lead. `floor_ns` and `cap_ns`
     /// limit the lead.
     pub fn new(covers: usize, begin_ns: u64, (floor_ns, cap_ns): (u64, u64)) -> Lead {
         Lead {

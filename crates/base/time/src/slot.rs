@@ -54,9 +54,9 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// Returns the number of this opening among all openings from cycle 0 on, or `None` before
-    /// cycle 0. `slots` is the number of slots per cycle. The slots must be in order and must not
-    /// overlap.
+    /// Returns the number of this opening among all openings, counted from 0 at the first slot of
+    /// cycle 0. Returns `None` before cycle 0. `slots` is the number of slots per cycle. The slots
+    /// must be in order and must not overlap.
     pub fn number(&self, slots: usize) -> Option<u64> {
         let before = u64::try_from(self.cycle).ok()?.checked_mul(slots as u64)?;
         before.checked_add(self.slot as u64)
@@ -98,9 +98,9 @@ impl Cycle {
         })
     }
 
-    /// Returns the slot that is open at an instant or opens next, among the slots of cycle `from`
-    /// and later. If several are open, returns the one that opens first. Returns `None` if `slots`
-    /// is empty.
+    /// Returns the slot that is open at an instant, or else the slot that opens next, among the
+    /// slots of cycle `from` and later. If several are open, returns the one that opened first.
+    /// Returns `None` if `slots` is empty.
     pub fn open_or_next(
         &self,
         slots: &[Slot],
@@ -122,7 +122,7 @@ impl Cycle {
     /// in order, must not overlap, and must start within the cycle.
     ///
     /// Takes at most four steps per slot. If the interval is longer than two periods, examines only
-    /// the first two, because they contain every gap.
+    /// its first two periods, because they contain every gap.
     pub fn longest_outside_ns(
         &self,
         slots: &[Slot],

@@ -56,9 +56,8 @@ const MISS_BLOCKS: usize = 32;
 /// present average latency.
 pub const LEAST_GAIN: f64 = 0.02;
 
-/// The smallest possible reduction of the average latency that shows a change of the load, as a
-/// share of the present average latency. The reduction is what other slots would have achieved in
-/// the last [`EVERY`] executions.
+/// The load counts as changed if other slots would have made the average latency of the last
+/// [`EVERY`] executions shorter by at least this share.
 pub const CLEAR_GAIN: f64 = 0.1;
 
 const LOWERING_PARTS: u64 = 4;

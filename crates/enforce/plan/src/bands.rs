@@ -28,7 +28,7 @@ use crate::schema::MAX_SLOTS;
 use onbeat_document::Dist;
 use place::place;
 
-/// The most bands that can be placed.
+/// The largest number of bands in a plan.
 pub const MAX_BANDS: usize = MAX_SLOTS;
 
 /// The largest number of candidates for slot ends (see the module's documentation). It limits time
@@ -293,7 +293,8 @@ pub fn optimal(
 }
 
 /// Returns the slot ends from which a best placement chooses if the slots may have any distances.
-/// These ends are the samples in range, the earliest possible end, and the end of the last slot.
+/// These ends are the earliest possible end, the end of the last slot, and the samples between them
+/// after which the last slot still fits.
 fn anchors(samples: &Samples, frame: &Frame) -> Vec<u64> {
     let inside = |x: &u64| (frame.first..=frame.last - frame.least).contains(x);
     let mut places: Vec<u64> = [frame.first].into_iter().filter(inside).collect();

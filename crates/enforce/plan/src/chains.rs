@@ -63,7 +63,7 @@ pub(crate) fn select<'m>(model: &'m Model, asked: &[String]) -> Result<Vec<&'m C
     Ok(found)
 }
 
-/// Returns all chains between two ends, which are planned together.
+/// Returns the chains of all paths between two ends. The chains are planned together.
 ///
 /// # Errors
 /// Fails if a branch was not measured, or if the branches differ in their first callback, last

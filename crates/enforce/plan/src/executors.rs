@@ -38,8 +38,8 @@ impl Other<'_> {
     }
 
     /// Returns the usual time between two starts of the callback, in ns. It is the period if the
-    /// callback has one, or else the median of the measured times. Returns `None` if only one start
-    /// was measured.
+    /// callback has one, or else the median of the measured times between starts. Returns `None` if
+    /// only one start was measured.
     fn gap_ns(&self) -> Option<u64> {
         let between = &self.callback.figures.interarrival_ns;
         let typical = || (between.count() > 0).then(|| between.quantile(0.5));
@@ -134,8 +134,8 @@ impl<'m> Executors<'m> {
             .collect()
     }
 
-    /// Returns how much longer, in ns, the chains can wait for other callbacks than in the
-    /// measurement. Returns `None` if no bound below a cycle exists.
+    /// Returns by how many ns the wait of the chains for other callbacks can be longer than it was
+    /// in the measurement. Returns `None` if no bound below a cycle exists.
     ///
     /// Under the plan all threads of a CPU have one priority, so callbacks that ran beside the
     /// chain may now run before it. The measured latencies already contain this wait in two cases.

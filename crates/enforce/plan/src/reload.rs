@@ -5,8 +5,8 @@ use crate::schema::{Ms, Output, Plan, Server};
 use onbeat_document::text::{shorten, visible};
 use std::fmt;
 
-/// A difference that prevents a new plan from replacing the running one. It concerns values that
-/// onbeat fixes when it assigns threads and remaps topics.
+/// A difference that prevents a new plan from replacing the running one. The difference concerns
+/// values that onbeat fixes when it assigns threads and remaps topics.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Difference {

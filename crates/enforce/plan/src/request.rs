@@ -98,15 +98,16 @@ pub struct OutputRequest {
     /// rate. It leaves them out if they do not fit into the cycle, or if they are few and take far
     /// longer than all others. Has no effect if `miss` or `epsilon_ns` is given.
     pub may_leave_out: bool,
-    /// The buffer between the measured worst case and the last slot, if `miss` is `None`. `None`
-    /// stands for 1 % of the worst case, at least 0.5 ms.
+    /// The buffer between the measured worst case and the last slot, in ns, for plans without a
+    /// miss rate (`miss`). With `None`, the buffer is 1 % of the worst case, but at least 0.5 ms.
     pub epsilon_ns: Option<u64>,
-    /// The length of an output's slot. `None` derives it from the measured transport.
+    /// The length of an output's slot, in ns. With `None`, onbeat derives it from the measured time
+    /// from messages' publications until their executors have them.
     pub slot_ns: Option<u64>,
     /// The largest distance between neighbouring bands. `None` allows any distance.
     pub liveliness_ns: Option<u64>,
-    /// The time by which the chain's slot is longer than its outputs need. Bands that follow the
-    /// load may raise the last slot by this much.
+    /// The time by which the chain's slot is longer than its outputs' slots need. Bands that follow
+    /// the load may move the last slot later by up to this time.
     pub room_ns: u64,
     pub overshoot: Overshoot,
 }

@@ -42,7 +42,8 @@ pub struct Plan {
     pub cycle_ms: Ms,
     /// The callback whose release is the instant 0 of a cycle.
     pub origin: String,
-    /// The servers. Where slots on one CPU overlap, the higher priority runs.
+    /// The servers. Where slots on one CPU overlap, the threads of the server with the higher
+    /// priority run.
     pub servers: Vec<Server>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<Output>,
@@ -159,7 +160,8 @@ pub enum Hold {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Output {
-    /// The name of the topic to which other nodes subscribe.
+    /// The name of the topic on which the output leaves. The nodes that take the output subscribe
+    /// to this topic.
     pub topic: String,
     pub callback: String,
     /// The full name of the node that runs the callback. onbeat remaps `topic` for this node.
@@ -181,7 +183,8 @@ pub struct Output {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Throttle {
-    /// The name of the topic to which other nodes subscribe.
+    /// The name of the topic on which the input is let through. The nodes that take the input
+    /// subscribe to this topic.
     pub topic: String,
     /// The node that publishes the topic. onbeat remaps `topic` for this node.
     pub node: String,

@@ -13,8 +13,8 @@ use onbeat_document::schema::{Callback, CallbackType, Chain, EdgeFigures, Model}
 use onbeat_document::Dist;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The limit of the deviation of a chain's starts from the period, as a share of the period. Up to
-/// this limit, the starts count as periodic.
+/// The starts of a chain's first callback count as periodic if the times between them deviate from
+/// the period by at most this share of the period.
 const STEADY: f64 = 0.25;
 
 #[derive(Debug)]
@@ -35,7 +35,8 @@ pub(crate) struct Part<'m> {
 
 impl Part<'_> {
     /// Returns the longest time in ns from the callback's start to its end if no other thread
-    /// preempts it: the longest execution time plus the longest time blocked.
+    /// preempts it: the longest execution time plus the longest time blocked. The result is at most
+    /// the time that the callback can have taken in the chains (`most_ns`).
     pub(crate) fn worst_ns(&self) -> u64 {
         let f = &self.callback.figures;
         // This is a part of a redacted model. Its executions are unknown, but the time that its
@@ -65,7 +66,8 @@ impl Part<'_> {
     }
 
     /// Returns the time in ns that the callback's server must have in a cycle: the longest
-    /// execution, and the executor's work before it.
+    /// execution and the longest time around it (`around_worst_ns`). The result is at most the time
+    /// that the callback can have taken in the chains (`most_ns`).
     pub(crate) fn demand_ns(&self) -> u64 {
         let demand = self.worst_ns().saturating_add(self.around_worst_ns);
         demand.min(self.most_ns)
@@ -99,8 +101,9 @@ pub(crate) struct Scope<'m> {
 }
 
 /// Returns the longest and the mean time, in ns, that a message spends around a callback: on the
-/// edge to the callback, plus on the edge from it to a synchroniser. The server of the callback's
-/// thread must be open during this time as well as during the callback.
+/// edge to the callback, plus on the edge from it to a synchroniser. Of several edges on one side,
+/// the largest value counts. The server of the callback's thread must be open during this time as
+/// well as during the callback.
 fn around(model: &Model, callbacks: &BTreeMap<&str, &Callback>, id: &str) -> (u64, f64) {
     let feeds_sync = |to: &str| {
         callbacks

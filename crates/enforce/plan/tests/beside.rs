@@ -219,9 +219,10 @@ fn threads_shared_by_two_chains_stay_in_the_servers_of_the_first_plan() {
     validate(&b).unwrap();
 }
 
-/// Simulates two timers on one CPU. `a` and `b` are pairs of period and execution time, in tenths
-/// of a ms. `a` runs before `b`, and `phase` shifts the releases of `a`. Returns the longest time
-/// from a release of `b` to the end of its work, in the same unit.
+/// Simulates two timers on one CPU for the time `until`. `a` and `b` are pairs of period and
+/// execution time. The CPU always runs the work of `a` first, and `phase` shifts the releases of
+/// `a`. Returns the longest time from a release of `b` to the end of its work. All times are in
+/// tenths of a ms.
 fn simulated(a: (u64, u64), b: (u64, u64), phase: u64, until: u64) -> u64 {
     let (mut of_a, mut of_b, mut worst) = (0, 0, 0);
     let mut released = 0;

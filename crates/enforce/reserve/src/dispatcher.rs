@@ -72,8 +72,9 @@ pub(crate) enum Failure {
     Priority(io::Error),
 }
 
-/// The size of the part of its stack that the dispatcher touches before its first event, so that no
-/// page fault delays it later. The dispatcher uses only a few hundred bytes.
+/// The size of the part of the dispatcher's stack that the dispatcher touches before its first
+/// event, so that no page fault delays it later. The dispatcher uses only a few hundred bytes of
+/// its stack.
 const STACK_BYTES: usize = 32 << 10;
 
 impl Dispatcher {
@@ -360,8 +361,8 @@ impl<'a> Run<'a> {
         self.actual[server] = Some(open);
     }
 
-    /// Opens and closes gates so that each has its wanted state, closing first. The dispatcher
-    /// tries a failed opening or closing again at the next event.
+    /// Opens and closes gates so that each has its wanted state. Closes gates before it opens
+    /// others. The dispatcher tries a failed opening or closing again at the next event.
     fn set_gates(&mut self) {
         for open in [false, true] {
             for server in 0..self.wanted.len() {

@@ -83,7 +83,7 @@ pub(crate) enum Duty {
 }
 
 /// The heartbeats of dispatcher and guard, and the lease. Real-time safe: no method waits,
-/// allocates or calls the system.
+/// allocates memory or makes a system call.
 pub(crate) struct Heartbeat {
     words: SharedWords<2>,
     cycle_ns: u64,

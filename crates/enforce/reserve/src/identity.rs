@@ -30,9 +30,9 @@ impl Seen {
         identity(self.tid).is_some_and(|now| self.is(now))
     }
 
-    /// Reports whether the thread that now has the id is the one that was seen. The threads are the
-    /// same if the present one belongs to the same process and started before the other was seen. A
-    /// thread that started in the kernel tick (10 ms) in which it was seen counts as another one.
+    /// Reports whether the thread that now has the id is the one that was seen. It is the same
+    /// thread if it belongs to the same process and had started before the seen one ran. A thread
+    /// that started in the kernel tick (10 ms) in which the other was seen counts as another one.
     pub(crate) fn is(&self, now: Identity) -> bool {
         let since_boot = boottime_ns().saturating_sub(monotonic_ns());
         let seen = self.at_ns.saturating_add(since_boot) / tick_ns();

@@ -15,7 +15,7 @@ pub(crate) const MIN_CYCLE_NS: u64 = 1_000_000;
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Choice {
-    /// The freezer of cgroup v1 if it is mounted, otherwise the freezer of cgroup v2.
+    /// The freezer of cgroup v1 if it can be used, otherwise the freezer of cgroup v2.
     #[default]
     Auto,
     CgroupV1,

@@ -35,8 +35,8 @@ pub struct Event {
     pub server: usize,
 }
 
-/// The slots of all servers within a cycle. One pass through the events is a *round*. A round
-/// begins earlier than its cycle, by the lead.
+/// The slots of all servers within a cycle, as the openings and closings of gates in time order.
+/// One pass through them is a *round*, which begins earlier than its cycle, by the lead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
     cycle: Cycle,
@@ -236,9 +236,9 @@ impl Walk {
         self.at_ns(offset)
     }
 
-    /// Returns the instant at which to wake up for the next event, `early_ns` before it. The walk
-    /// stays before this event. Events of servers that `concerns` rejects are skipped, except the
-    /// last event of the round.
+    /// Returns the instant at which to wake up for the next event: `early_ns` (a function of the
+    /// event's index) before the event. The walk stays before this event. Events of servers that
+    /// `concerns` rejects are skipped, except the last event of the round.
     pub fn wake_ns(
         &self,
         table: &Table,

@@ -15,7 +15,7 @@ pub enum GateKind {
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waits {
-    /// The thread sleeps at the place where it waits for work.
+    /// The thread sleeps at the place in its code where it waits for work.
     Yes,
     /// The thread does not wait for work: it runs, is ready, or sleeps at another place in its
     /// code.
@@ -25,7 +25,8 @@ pub enum Waits {
 
 /// A source that reports whether threads wait for work.
 pub trait Waiting: Send + Sync {
-    /// Reports whether this thread waits for work. The dispatcher calls it, so it must be real-time
-    /// safe and must not make system calls.
+    /// Reports whether this thread waits for work. The dispatcher calls this method, so it must be
+    /// real-time safe: no allocation, no lock, no unbounded loop. The method may read one file of
+    /// the kernel.
     fn of(&self, tid: u32) -> Waits;
 }

@@ -56,7 +56,8 @@ pub struct Config {
 pub struct Output {
     /// The topic on which the application publishes while the shaper holds the output back.
     pub held_topic: String,
-    /// The topic on which the shaper publishes. The application's other nodes subscribe to it.
+    /// The topic on which the shaper publishes. The nodes that take the output subscribe to this
+    /// topic.
     pub topic: String,
     /// The rule that decides which items the shaper passes on, and when.
     #[serde(default)]

@@ -10,8 +10,8 @@ use crate::remap::{Move, RemapError};
 use std::path::Path;
 
 /// Returns the text of a launch file that remaps the topics of `moves` and then includes
-/// `launch_file` with the same arguments. Write the text to a file whose name ends in `.launch.py`,
-/// because `ros2 launch` requires this name.
+/// `launch_file`. The included file gets the arguments of the new one. Write the text to a file
+/// whose name ends in `.launch.py`, because `ros2 launch` requires this name.
 pub fn overlay(launch_file: &Path, moves: &[Move]) -> Result<String, RemapError> {
     let mut remaps = String::new();
     for m in moves {

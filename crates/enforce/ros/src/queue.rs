@@ -22,8 +22,8 @@ enum Origin {
     /// The time at which the item's execution began (CLOCK_MONOTONIC, ns). The cycle's number is
     /// computed from it at each use, because the number changes with the schedule's origin.
     Born(u64),
-    /// The start of the item's execution is unknown. The number is the distance in cycles from the
-    /// item's cycle to the later cycle that the item's arrival suggests.
+    /// The start of the item's execution is unknown. The number says how many cycles the item's
+    /// cycle comes before the last cycle that can have published the item by its arrival.
     Arrival(i64),
 }
 

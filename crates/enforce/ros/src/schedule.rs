@@ -243,9 +243,9 @@ impl SlotSchedule {
         }
     }
 
-    /// Returns the last slot of the execution, if the item arrived before the end of this slot and
-    /// the slot is nearer than `next`: the sender then overslept it. The item leaves at once: that
-    /// is better than one cycle later, and it delays no other item.
+    /// Returns the last slot of the execution if the sender overslept it: the item arrived before
+    /// the end of this slot, and this end is nearer to `now_ns` than the start of `next`. The item
+    /// then leaves at once, which is better than one cycle later and delays no other item.
     fn overslept(
         &self,
         cycle: i64,

@@ -23,8 +23,8 @@ pub struct Sequence {
     steady: u32,
     late: u32,
     usual_ns: i64,
-    /// The running average of the distance between an item's time from release to arrival and
-    /// `usual_ns`, in ns.
+    /// The usual deviation from `usual_ns`, in ns: the running average of the distances between
+    /// `usual_ns` and the items' times from release to arrival.
     off_ns: i64,
 }
 

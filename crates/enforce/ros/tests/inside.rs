@@ -36,7 +36,8 @@ fn compile(words: &[&str]) {
     assert!(output.status.success(), "{words:?}: {error}");
 }
 
-/// Compiles the library, an imitation of ROS 2 and a test program. Returns their directory.
+/// Compiles the library that holds messages back, an imitation of ROS 2 and a test program. Returns
+/// the directory that contains all three.
 fn built() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
     MADE.get_or_init(|| {
@@ -146,7 +147,8 @@ impl Owner {
     }
 
     /// Returns the numbers of the messages of a topic that a process or its children sent, in
-    /// order, and for each a letter that shows how it was sent.
+    /// order. The letter after each number shows how the message was sent: `d` as a message, `s`
+    /// serialised, `l` as a loaned message.
     fn sent(&self, topic: &str, is_of: impl Fn(u32) -> bool) -> Vec<(u64, char)> {
         let log = self.log();
         let line = |line: &str| {
@@ -547,8 +549,9 @@ fn no_fault_loses_doubles_or_reorders_a_message() {
     }
 }
 
-/// Returns a strategy for the steps from one item to the next. A step has the number of cycles, a
-/// time to add, and the age of the item's execution at the arrival (negative if it is unknown).
+/// Returns a strategy for the steps from one item's arrival to the next. A step has a number of
+/// cycles, a time to add to these cycles, and the age of the next item's execution at its arrival
+/// (negative if it is unknown).
 fn steps() -> impl Strategy<Value = Vec<(i64, i64, i64)>> {
     let any = (0i64..3, -20i64..40, -60i64..100);
     let overrun = (1i64..3, prop::collection::vec(-1i64..1, 1..8)).prop_map(|(first, offs)| {
@@ -567,8 +570,10 @@ type DueAt =
     unsafe extern "C" fn(*const u64, i32, *const i64, *const i64, i32, i64, *mut [i64; 7]) -> bool;
 type Throttled = unsafe extern "C" fn(*const u64, i32, i64, i64, *mut [i64; 2]) -> bool;
 
-/// Returns the slots that the library computes for items with these times of arrival and start, and
-/// for a throttled input after a cycle. Returns `None` if the page has no valid schedule.
+/// Returns the slots that the library computes at the time `now`. The first result has the slots of
+/// `items`, each of which has an arrival and the start of its execution. The second result is the
+/// slot of a throttled input after the cycle `last`. Returns `None` if the page has no valid
+/// schedule.
 fn computed(
     page: &[u64],
     items: &[(i64, i64)],

@@ -23,8 +23,7 @@ pub struct ApplicationOptions {
     pub pids: Vec<u32>,
     pub limits: Limits,
     /// The users whose processes can be the application, besides root and the calling user. `None`
-    /// allows every user. It is meant for processes that the calling user named or that onbeat
-    /// starts.
+    /// allows every user, because the calling user has named the processes or the command.
     pub users: Option<Vec<u32>>,
     /// The longest time for which onbeat waits until the plan's callbacks run.
     pub find_within: Duration,
@@ -53,7 +52,7 @@ pub struct EnforcementOptions {
     /// Whether idle CPUs may sleep deeply, which saves power and makes slots less precise.
     pub idle: bool,
     /// The mechanism that keeps threads to their slots: freezers or sched_ext. [`Choice::Auto`]
-    /// takes the best one that this machine has.
+    /// takes the freezer of cgroup v1 if it can be used, otherwise that of cgroup v2.
     pub enforcer: Choice,
     pub gate: GateKind,
     pub hold: HoldAt,

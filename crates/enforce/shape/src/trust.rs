@@ -14,7 +14,7 @@ const NAMED_MAX: usize = 8;
 
 pub(crate) struct Trust {
     /// The users whose processes can be the application. `None` trusts every user, because the
-    /// caller of onbeat has named the processes.
+    /// caller of onbeat has named the processes or the command.
     users: Option<BTreeSet<u32>>,
     user_of: fn(u32) -> Option<u32>,
     known: FxHashMap<u32, bool>,

@@ -49,8 +49,8 @@ pub enum Reason {
         /// The share by which the average latency gets shorter, 0 to 1.
         gain: f64,
     },
-    /// An output was ready too late, or nearly too late, and the plan has no room to raise the last
-    /// slot.
+    /// An output was ready too late, or nearly too late, and the plan has no room to move the last
+    /// slot to a later time.
     Full {
         /// The time at which the output was ready, in ns from the start of its cycle.
         ready_ns: u64,

@@ -72,9 +72,9 @@ impl Window {
         self.values.iter().copied().max().unwrap_or(0)
     }
 
-    /// Returns the difference between the longest and the shortest time of the recent executions.
-    /// If fewer than half of `recent_capacity` executions are recent, the result is at least the
-    /// difference under the previous load.
+    /// Returns the difference between the longest and the shortest time of the recent executions,
+    /// which are the latest ones under the current load. If their number is below half of
+    /// `recent_capacity`, the result is at least the difference under the previous load.
     pub(super) fn range(&self) -> u64 {
         let recent = self.recent();
         let range = recent.worst_ns() - recent.best_ns();

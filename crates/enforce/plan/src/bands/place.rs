@@ -5,8 +5,8 @@
 use super::{Frame, Samples};
 
 /// Chooses `count` of the times `places` as slot ends, so that the average latency of the samples
-/// is the smallest. Returns `None` if no choice meets the constraints. The last of these times is
-/// the end of the last slot.
+/// is the smallest. The last slot always ends at the last entry of `places`. Returns `None` if no
+/// choice meets the constraints.
 pub(super) fn place(
     samples: &Samples,
     count: usize,
@@ -83,8 +83,9 @@ struct Layer<'a, C> {
     places: &'a [u64],
     until: &'a [u64],
     before: &'a [C],
-    /// The times at which the next slot can end. Each entry has the index of this time, and the
-    /// index range of the times at which the slot before it can end.
+    /// The times at which the next slot can end. Each entry has the index of such a time in
+    /// `places`. Then follows an index range in `places`: the times at which the slot before can
+    /// end.
     rows: Vec<(u32, u32, u32)>,
     costs: Vec<C>,
     choice: Vec<u32>,
@@ -128,8 +129,8 @@ impl<'a, C: Cost> Layer<'a, C> {
         (self.costs, self.choice)
     }
 
-    /// Computes the best slot before each of the entries `from..to` of `rows`. The ends of these
-    /// best slots are times with indices in `low..high`.
+    /// Computes, for each of the entries `from..to` of `rows`, the best end of the slot before.
+    /// These best ends are times in `places` with indices in `low..high`.
     fn between(&mut self, from: usize, to: usize, low: usize, high: usize) {
         if from >= to {
             return;

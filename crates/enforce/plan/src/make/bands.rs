@@ -88,9 +88,10 @@ impl<'m> Maker<'_, 'm> {
         })
     }
 
-    /// Returns the start of the last slot, counted from the first callback's start. Without a miss
-    /// rate, it lies one buffer after the measured worst case. With a miss rate, it is the upper
-    /// confidence limit of the latency.
+    /// Returns the start of the last slot in ns, without `start_ns`, and the promised miss rate. If
+    /// no miss rate is requested, the slot begins one buffer after the measured worst case.
+    /// Otherwise it begins at the upper confidence limit of the latency. Both starts include the
+    /// delays by other callbacks, `added_ns` and `late_ns`.
     fn last_slot(&self) -> Result<(u64, Option<Miss>), PlanError> {
         let Some(rate) = self.request.outputs.miss else {
             let last = self.with_epsilon(self.last_end_ns());

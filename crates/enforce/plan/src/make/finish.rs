@@ -95,9 +95,9 @@ impl<'m> Maker<'_, 'm> {
         }
     }
 
-    /// Returns the time in a cycle before which no execution publishes this output. From the
-    /// chain's start, it is half of the shortest measured time until the output. The other half is
-    /// a margin for faster executions.
+    /// Returns the time in a cycle before which no execution publishes this output. This time is
+    /// the chain's start plus half of the shortest measured time from there to the output. The
+    /// other half is a margin for faster executions.
     fn earliest_ns(&self, publication: &Publication<'_>) -> u64 {
         let is_last = |c: &&Chain| {
             c.callbacks

@@ -22,13 +22,16 @@ use std::collections::BTreeSet;
 
 const STEP_NS: u64 = 100_000;
 
-/// The shortest and the longest slot that onbeat derives from the measured transport.
+/// The shortest and the longest slot, in ns, that onbeat derives from the measured transport: the
+/// time from a message's publication until its executor has it.
 const SLOT_NS: (u64, u64) = (500_000, 2_000_000);
 
-/// The length of a slot in the thesis, used if no transport was measured.
+/// The length of a slot in the thesis, in ns. onbeat uses this length if the model has no transport
+/// times of messages.
 const DEFAULT_SLOT_NS: u64 = 1_000_000;
 
-/// The length of the throttler's slot in the thesis (Table 4.3), used if no transport was measured.
+/// The length of the throttler's slot in the thesis (Table 4.3), in ns. onbeat uses this length if
+/// the model has no transport times of messages.
 const THROTTLE_NS: u64 = 2_000_000;
 
 const LEAST_EPSILON_NS: u64 = 500_000;
@@ -159,11 +162,11 @@ struct Maker<'a, 'm> {
     /// The part of `input_delay_ns` that the measured latencies do not contain.
     start_ns: u64,
     let_in_ns: u64,
-    /// The time by which executions can be longer than measured, because their threads run other
-    /// callbacks.
+    /// The time by which executions can be longer than measured, because other callbacks run on the
+    /// same threads or CPUs.
     added_ns: u64,
-    /// The longest delay from the release of the chain's first callback to its start that other
-    /// callbacks on its threads can cause.
+    /// The longest time from the release of the chain's first callback to its start. Other
+    /// callbacks on its executor or CPU cause this delay.
     late_ns: u64,
 }
 
@@ -215,7 +218,7 @@ impl<'a, 'm> Maker<'a, 'm> {
 
     /// Returns the length of the throttler's slot for `inputs` inputs, in ns. Each input gets the
     /// time in which 99 % of the chain's messages reached their executor, within the limits
-    /// [`SLOT_NS`]. If no transport was measured, the slot is [`THROTTLE_NS`] long.
+    /// [`SLOT_NS`]. If this time was not measured, the slot is [`THROTTLE_NS`] long.
     fn let_in_ns(scope: &Scope<'_>, inputs: usize) -> u64 {
         let all = match scope.transport_ns() {
             _ if inputs == 0 => 0,

@@ -16,7 +16,8 @@ const MAX_UNASKED_MISS_RATE: f64 = 0.1;
 /// The largest share of executions that a plan leaves out although they would fit into the cycle.
 const FEW: f64 = 0.01;
 
-/// The smallest miss rate that a plan with left-out executions promises.
+/// The smallest miss rate of a plan that leaves out the slowest executions. The plan promises this
+/// rate even if the measurement supports a smaller one.
 const LEAST: f64 = 1e-3;
 
 /// Plans the chain with all measured executions if they fit and none is far slower than the rest.
@@ -104,10 +105,10 @@ fn fewest_that_fit(model: &Model, request: &Request, most: u64) -> Option<u64> {
     Some(high)
 }
 
-/// Returns how many of the slowest executions to leave out, from `least` to `most`. More than
-/// `least` are left out if they take at least twice as long as all others. Otherwise the outputs of
-/// a plan with one band would always wait as long as the few slowest executions take. `pairs` has
-/// the latencies in ascending order, each with its number of executions.
+/// Returns how many of the slowest executions to leave out, from `least` to `most`. The result is
+/// above `least` if a few more executions take at least twice as long as all others. Because of
+/// such executions, the outputs of a plan with one band would always wait as long as the slowest
+/// ones take. `pairs` has the latencies in ascending order, each with its number of executions.
 fn far_from_the_rest(pairs: &[(u64, u64)], least: u64, most: u64) -> u64 {
     let total: u64 = pairs.iter().map(|p| p.1).sum();
     let few = ((total as f64 * FEW) as u64).min(most);
@@ -210,8 +211,10 @@ impl Maker<'_, '_> {
     }
 }
 
-/// Returns the probable cause of the slowest executions, as a part of a sentence. It is the
-/// callback that exceeded its usual time most, if this explains half of the slowest latency.
+/// Returns the probable cause of the slowest executions, as a part of a sentence. The cause is what
+/// most exceeded its 95th percentile: a callback's execution, preemption, sleep or late start. It
+/// must explain at least half of the time by which the slowest execution exceeds all executions
+/// that are not left out.
 fn cause(scope: &Scope<'_>) -> String {
     let excess = |dist: &Dist| dist.max().saturating_sub(dist.quantile(0.95));
     let of_part = |callback: &Callback| {

@@ -44,8 +44,8 @@ impl<'m> Maker<'_, 'm> {
     ///
     /// On several CPUs, each server gets the part of the slot in which its callbacks can run. The
     /// part begins after the shortest time from the chain's start to the server's first callback.
-    /// Its distance from the end of the slot is the shortest time from the server's last callback
-    /// to the chain's end. The shortest times are half of the measured best cases, as in
+    /// The part ends before the end of the slot, by the shortest time from the server's last
+    /// callback to the chain's end. The shortest times are half of the measured best cases, as in
     /// [`Maker::earliest_ns`]. So an execution that is faster than all measured ones need not wait
     /// for a slot.
     pub(super) fn latency_servers_within(&self, whole: Slot) -> Vec<Server> {
@@ -130,7 +130,8 @@ impl<'m> Maker<'_, 'm> {
     }
 
     /// Plans slots back to back in the order of the chain. A slot is as long as the measured worst
-    /// case of its callback plus the executor's work before the callback.
+    /// case of its callback plus the longest time around it, for example the executor's work before
+    /// it.
     pub(super) fn server_per_callback(&self) -> Result<Layout<'m>, PlanError> {
         let (spans, order) = self.callback_spans()?;
         let end = spans.iter().map(|s| s.1).max().unwrap_or(0);

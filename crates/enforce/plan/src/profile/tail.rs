@@ -46,8 +46,9 @@ pub struct Limit {
     pub shape: Option<f64>,
 }
 
-/// Returns the smallest number of independent executions whose longest one is an upper limit for
-/// the miss rate `rate`, at [`CONFIDENCE`].
+/// Returns the number of independent executions that support the miss rate `rate` at
+/// [`CONFIDENCE`]. The longest of so many executions is a latency that at most the share `rate` of
+/// later executions exceeds.
 fn least(rate: f64) -> f64 {
     ((1.0 - CONFIDENCE).ln() / (1.0 - rate).ln()).ceil()
 }

@@ -131,8 +131,9 @@ impl<'a> Gates<'a> {
         !self.gates[server].members.had_threads()
     }
 
-    /// Records that a slot has begun (`open`) or ended while the gate had no thread. A thread that
-    /// joins later is then treated accordingly.
+    /// Records that a slot has begun (`open`) or ended while the gate had no thread, so that the
+    /// gate itself did not move. From this record the dispatcher knows whether a slot is open when
+    /// a thread joins the gate later.
     pub(crate) fn note_unmoved(&mut self, server: usize, open: bool) {
         self.states[server].phase = match open {
             true => Phase::Open,

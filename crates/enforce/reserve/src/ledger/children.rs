@@ -12,7 +12,8 @@ const GENERATIONS: usize = 64;
 
 /// Finds the thread of the ledger that is the ancestor of `tid`, a thread that is in no ledger. The
 /// ancestor belongs to the same process or to the nearest ancestor process. If several threads of a
-/// process match, one on the same CPU is preferred.
+/// process match, one on the same CPU is preferred. If no process matches, returns a thread of the
+/// ledger that was pinned to the CPU of `tid`.
 pub(super) fn relative(threads: &[Thread], tid: u32) -> Option<&Thread> {
     let cpus = sys::affinity(tid).unwrap_or_default();
     let pinned_so = |t: &&Thread| t.bound.is_some_and(|(cpu, _)| cpus == [cpu]);

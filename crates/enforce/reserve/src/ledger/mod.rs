@@ -122,9 +122,10 @@ impl Restored {
     }
 }
 
-/// Returns the thread from which another thread has inherited its pinning. It is a changed thread
-/// of process `tgid` that was pinned to the same CPU before the kernel tick `start`. Returns `None`
-/// if the other thread was pinned in another way.
+/// Returns the changed thread from which another thread has inherited its pinning. `tgid` is the
+/// process, `start` the start (in kernel ticks) and `cpus` are the CPUs of the other thread. The
+/// changed thread belongs to the same process and was pinned to the same CPU before `start`.
+/// Returns `None` if the other thread was pinned in another way.
 pub(crate) fn inherited<'t>(
     mut changed: impl Iterator<Item = &'t Thread>,
     tgid: u32,

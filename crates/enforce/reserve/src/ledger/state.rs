@@ -14,8 +14,8 @@ const REMOVE_PAUSE: Duration = Duration::from_millis(5);
 pub(super) struct State {
     pub(super) groups: Vec<Group>,
     pub(super) threads: Vec<Thread>,
-    /// The threads that were put back. Other threads that a thread of this list started may still
-    /// have inherited state.
+    /// The threads that were put back. A thread that one of them started may still have the state
+    /// that it inherited.
     pub(super) released: Vec<Thread>,
     pub(super) guard: Option<(u32, u64)>,
     pub(super) torn: usize,

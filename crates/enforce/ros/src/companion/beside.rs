@@ -1,5 +1,6 @@
-//! The application's process beside which a companion runs. It is identified and held by a descriptor:
-//! its id cannot pass to another process while its files are read and its namespaces entered.
+//! The application's process beside which a companion runs. It is identified and held by a
+//! descriptor: its id cannot pass to another process while its files are read and its namespaces
+//! entered.
 
 use onbeat_proc::namespace::Namespace;
 use onbeat_proc::{Stat, User};
@@ -14,8 +15,8 @@ use std::time::Duration;
 pub struct Beside {
     /// The id of the application's process in onbeat's PID namespace.
     pub pid: u32,
-    /// The user of the process. The companion runs as this user, because it loads libraries that the
-    /// process names.
+    /// The user of the process. The companion runs as this user, because it loads libraries that
+    /// the process names.
     pub user: User,
     /// The kinds of namespaces that the application's process does not share with onbeat.
     pub container: Vec<Namespace>,
@@ -24,8 +25,8 @@ pub struct Beside {
 
 impl Beside {
     /// Returns the process `pid` that was seen at `seen_ns` (CLOCK_MONOTONIC). Returns `None` if it
-    /// has ended since then, or if this user may not run a companion beside it. Only root can become
-    /// another user.
+    /// has ended since then, or if this user may not run a companion beside it. Only root can
+    /// become another user.
     pub fn of(pid: u32, seen_ns: u64) -> Option<Beside> {
         let process = pidfd_open(Pid::from_raw(pid.try_into().ok()?)?, PidfdFlags::empty()).ok()?;
         let beside = Beside {

@@ -1,5 +1,5 @@
-//! Starts a companion within the container of the application's process: in its namespaces, where its
-//! ROS 2 and its DDS domain are.
+//! Starts a companion within the container of the application's process: in its namespaces, where
+//! its ROS 2 and its DDS domain are.
 //!
 //! Root does not trust anything in a container, even if its user is called root. So the child first
 //! enters the namespaces, gives up every capability and becomes the process's user. Only then it

@@ -1,5 +1,5 @@
-//! Processes of onbeat that run beside an application's process: as its user, within its container, and with
-//! its ROS 2. The shaper is one, and the process that publishes diagnostics is another.
+//! Processes of onbeat that run beside an application's process: as its user, within its container,
+//! and with its ROS 2. The shaper is one, and the process that publishes diagnostics is another.
 //!
 //! | module | task |
 //! |---|---|
@@ -28,7 +28,8 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
-/// The reason why no process of onbeat runs beside the application. The messages explain the fields.
+/// The reason why no process of onbeat runs beside the application. The messages explain the
+/// fields.
 #[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum CompanionError {
@@ -57,7 +58,8 @@ pub struct Companion {
 impl Companion {
     /// Starts the program with the subcommand `word` beside a process that was seen at `seen_ns`
     /// (CLOCK_MONOTONIC). The companion inherits `descriptors`. It reads the result of `config` on
-    /// its standard input; `config` gets the path of librcl and the directories of its libraries.
+    /// its standard input. `config` gets the path of the application's librcl, and the folders from
+    /// which the application has loaded libraries.
     ///
     /// # Errors
     ///

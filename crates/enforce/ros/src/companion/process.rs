@@ -12,7 +12,7 @@ use std::process::{ChildStderr, ExitStatus};
 pub struct Process {
     pid: Pid,
     status: Option<ExitStatus>,
-    /// The end of the text that the process has written to its standard error.
+    /// The last 4 KiB of the text that the process has written to its standard error.
     pub said: StderrTail,
 }
 
@@ -31,7 +31,7 @@ impl Process {
         self.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// Kills the process.
+    /// Sends SIGKILL to the process. Does not wait until the process has ended.
     pub fn kill(&mut self) {
         if self.status.is_none() {
             // The id cannot be used again before the process is waited for.

@@ -14,8 +14,8 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{ChildStdin, Command, Stdio};
 
-/// The variable that sets the publication mode of Fast DDS. A companion does not inherit it, because a
-/// shaper holds messages back itself.
+/// The variable that sets the publication mode of Fast DDS. A companion does not inherit it,
+/// because a shaper holds messages back itself.
 const PUBLICATION_MODE: &str = "RMW_FASTRTPS_PUBLICATION_MODE";
 
 /// Returns the environment of the application's process.

@@ -1,5 +1,5 @@
-//! Reads a companion's standard error all the time, so that the companion never waits for a write, and
-//! keeps the end of the text.
+//! Reads a companion's standard error all the time, so that the companion never waits for a write,
+//! and keeps the end of the text.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -11,7 +11,7 @@ const KEPT_BYTES: usize = 4096;
 /// its reader.
 const MAX_READS: usize = 64;
 
-/// The end of what a process has written to its standard error.
+/// The last 4 KiB of what a process has written to its standard error.
 #[derive(Debug, Default)]
 pub struct StderrTail {
     pipe: Option<File>,

@@ -86,8 +86,8 @@ impl Cdr {
     }
 }
 
-/// Replaces control characters (zero bytes end a string in C), and limits the text to [`MAX_TEXT_BYTES`]
-/// bytes.
+/// Replaces control characters (zero bytes end a string in C), and limits the text to
+/// [`MAX_TEXT_BYTES`] bytes.
 fn clean(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {

@@ -1,5 +1,5 @@
-//! Passes notes between a session of onbeat and the thread of its diagnostics. Threads of normal priority
-//! hold the lock only to copy a few words.
+//! Passes notes between a session of onbeat and the thread of its diagnostics. Threads of normal
+//! priority hold the lock only to copy a few words.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

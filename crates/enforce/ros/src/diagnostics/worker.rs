@@ -1,8 +1,8 @@
 //! The thread that publishes diagnostics: about once a second, in the application's domain.
 //!
-//! A thread of normal priority sends messages to a process beside the application's, which publishes them.
-//! Neither the session nor the thread waits for that process. If it ends, the session reports it and goes
-//! on.
+//! A thread of normal priority sends messages to a process beside the application's, which
+//! publishes them. Neither the session nor the thread waits for that process. If it ends, the
+//! session reports it and goes on.
 
 use super::post::{Post, Standing};
 use super::publisher::{Event, Publisher};
@@ -31,10 +31,11 @@ pub trait Source: Send {
     /// Notes that the publisher has published the message with this number.
     fn published(&mut self, number: u32);
 
-    /// Forgets the messages to which the publisher has not replied yet, because it has ended.
+    /// Forgets the messages to which the publisher did not reply before it ended.
     fn forget_sent(&mut self);
 
-    /// Reports whether the publisher replies: at most the latest few messages have no reply yet.
+    /// Reports whether the publisher keeps replying: only the latest few messages may still have no
+    /// reply.
     fn is_confirmed(&self) -> bool;
 
     /// Returns the time between two messages to the publisher.
@@ -52,9 +53,8 @@ pub struct Diagnostics {
 }
 
 impl Diagnostics {
-    /// Starts the diagnostics thread, which does not run on `cpus`. `program` is the path of this
-    /// program, and the thread starts it again as the publisher. `prepare` runs first in the
-    /// thread.
+    /// Starts the diagnostics thread, which does not run on `cpus`. The thread starts this program,
+    /// whose path is `program`, once more as the publisher. `prepare` runs first in the thread.
     ///
     /// # Errors
     ///

@@ -97,12 +97,14 @@ pub struct MessageInfo {
     /// The time at which the item was published (CLOCK_REALTIME), in ns.
     pub source_ns: i64,
     pub received_ns: i64,
-    /// The publisher's number of the item. 0 or the largest number if the middleware does not report it.
+    /// The publisher's number of the item. 0 or the largest number if the middleware does not
+    /// report it.
     pub sequence: u64,
     pub rest: [u64; 16],
 }
 
-/// The identity of a request. Corresponds to `rmw_request_id_t`, with memory for longer identifiers.
+/// The identity of a request. Corresponds to `rmw_request_id_t`, with memory for longer
+/// identifiers.
 #[repr(C)]
 pub struct RequestId {
     pub writer: [u8; 16],

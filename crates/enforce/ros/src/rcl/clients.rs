@@ -43,8 +43,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Sends the request of a serialised service event, and returns the request's number. The middleware
-    /// allocates memory for the request.
+    /// Sends the request of a serialised service event, and returns the request's number. The
+    /// middleware allocates memory for the request.
     ///
     /// # Errors
     /// Fails if the event has no readable request, or if the middleware refuses the request.
@@ -111,7 +111,8 @@ impl Responses {
         Ok(is_there)
     }
 
-    /// Waits for a response of any client, for at most `at_most_ns`. Returns false if no response came.
+    /// Waits for a response of any client, for at most `at_most_ns`. Returns false if no response
+    /// came.
     ///
     /// # Errors
     /// Fails if rcl fails.

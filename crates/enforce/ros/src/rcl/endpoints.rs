@@ -67,8 +67,8 @@ impl Item {
 
 impl MessageInfo {
     /// Returns the number that the publisher gave the item. In `rest`, the publisher's identifier
-    /// follows the number of the reception and the pointer to the middleware's name. The identifier
-    /// has at least 16 bytes in all releases.
+    /// comes after rmw's reception sequence number and the pointer to the middleware's name. The
+    /// identifier has at least 16 bytes in all releases.
     fn number(&self) -> Option<Number> {
         let [_, _, first, second, ..] = self.rest;
         let is_known = self.sequence != 0 && self.sequence != u64::MAX;

@@ -12,8 +12,8 @@ pub(super) struct TypeSupport {
     _library: ManuallyDrop<Library>,
 }
 
-/// The type support of one service, with the functions that create messages of it. Its library stays loaded until
-/// the process ends.
+/// The type support of one service, with the functions that create messages of it. Its library
+/// stays loaded until the process ends.
 pub(super) struct ServiceSupport {
     pub(super) handle: *const c_void,
     pub(super) event: *const c_void,

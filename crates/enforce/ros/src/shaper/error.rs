@@ -25,7 +25,7 @@ pub enum ShaperError {
     Outputs(usize),
     #[error("the output {topic}, held on {held}, is invalid. Give two different topics, and a capacity and a depth from 1 to 100000")]
     Output {
-        /// The topic to which the application's other nodes subscribe.
+        /// The topic to which the nodes subscribe that take the output.
         topic: String,
         /// The topic on which the output is held back.
         held: String,

@@ -44,7 +44,7 @@ pub enum Fate {
     Refused,
 }
 
-/// How onbeat knows to which cycle an output belongs.
+/// The source from which onbeat knows to which cycle an output belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Attribution {
     /// No shaper held the output back, so the recording shows the output's cycle.

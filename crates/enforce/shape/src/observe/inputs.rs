@@ -140,7 +140,7 @@ impl InputClock {
         self.is_lost |= input.add(at_ns, raw_ns, period_ns as i64);
     }
 
-    /// Returns the next movement of the origin, which lies at `origin_ns` now, or `None` if the
+    /// Returns the next movement of the origin from its present time `origin_ns`, or `None` if the
     /// origin stays there.
     pub fn follow(&mut self, origin_ns: u64, now_ns: u64) -> Option<Moved> {
         let period_ns = self.grid.period_ns();
@@ -188,8 +188,8 @@ impl Input {
         self.last = Some((at_ns, cycle));
     }
 
-    /// Adds an arrival of the input. `raw_ns` is the arrival's deviation from the grid of cycles,
-    /// without whole periods. Returns true if the input now arrives at another phase.
+    /// Adds an arrival of the input. `raw_ns` is the distance of the arrival from the nearest start
+    /// of a cycle in the fixed grid. Returns true if the input now arrives at another phase.
     fn add(&mut self, at_ns: u64, raw_ns: i64, period_ns: i64) -> bool {
         let last_ns = self.window.back().map_or(at_ns, |last| last.at_ns);
         if at_ns.saturating_sub(last_ns) > WINDOW as u64 * period_ns as u64

@@ -12,8 +12,8 @@ const STARTS_PER_WINDOW: usize = 32;
 
 const STARTS_AFTER_RESTART: usize = 12;
 
-/// A limit as a divisor of the cycle. The starts of the first callback form a grid of cycles only
-/// if they spread over at most a cycle divided by this number.
+/// A limit as a divisor of the cycle. The starts of the first callback show the grid of cycles only
+/// if their positions within the cycle differ by at most the cycle divided by this number.
 const JUMP_PART: i64 = 8;
 
 /// A margin as a divisor of the cycle. In a plan with several inputs, a cycle begins after the last
@@ -26,7 +26,8 @@ const ARRIVALS: usize = 20;
 /// The number of arrivals that are stored per input while an application starts.
 pub const MOST_ARRIVALS: usize = 32;
 
-/// The arrivals of an input are steady if they spread over at most a cycle divided by this number.
+/// The arrivals of an input are steady if their positions within the cycle differ by at most the
+/// cycle divided by this number. The earliest and the latest tenth of the positions do not count.
 /// After the start of an application, arrivals need some time to become steady.
 const STEADY_PART: u64 = 16;
 
@@ -125,9 +126,9 @@ impl Phase {
         self.window_size == STARTS_AFTER_RESTART
     }
 
-    /// Returns a phase whose cycles begin when all inputs have arrived: after the last input before
-    /// the longest gap without inputs. Each of `inputs` has the latest arrivals of one input.
-    /// Returns `None` if one of the inputs does not arrive once per cycle.
+    /// Returns a phase whose cycles begin when all inputs have arrived: in the longest gap without
+    /// inputs, shortly after the input before this gap. Each of `inputs` has the latest arrivals of
+    /// one input. Returns `None` if one of the inputs does not arrive once per cycle.
     pub fn behind<'a>(
         period_ns: u64,
         inputs: impl IntoIterator<Item = &'a VecDeque<u64>>,
@@ -221,10 +222,10 @@ fn cycle(period_ns: u64, origin_ns: u64) -> Cycle {
     Cycle::new(period_ns.max(1), origin_ns).expect("1 at least")
 }
 
-/// Returns the start of a cycle, which lies after the last input before the longest gap without
-/// inputs. `come` contains the positions of the inputs within a cycle, and `now` the present start
-/// of a cycle, both in ns. If `now` lies in another gap that is nearly as long, the start stays in
-/// that gap. Otherwise the origin could jump between the two gaps.
+/// Returns the start of a cycle: a time in the longest gap without inputs, shortly after the input
+/// before this gap. `come` contains the positions of the inputs within a cycle, and `now` the
+/// present start of a cycle, both in ns. If `now` lies in another gap that is nearly as long, the
+/// start stays in that gap. Otherwise the origin could jump between the two gaps.
 pub(super) fn behind_last(period_ns: u64, mut come: Vec<u64>, now: Option<u64>) -> Option<u64> {
     come.sort_unstable();
     let wait = |i: usize| match come.get(i + 1) {

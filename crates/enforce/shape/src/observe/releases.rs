@@ -8,9 +8,9 @@
 //! - A message may arrive late, and the clock of its sensor drifts. The grid lies at the earliest
 //!   tenth of the starts and moves with it.
 
-/// The number of windows in a row without a start before the grid, after which a timer's grid moves
-/// to a later time. A window is a group of consecutive starts. The grid moves to the earliest start
-/// in these windows.
+/// A timer's grid moves to a later time if no start comes before the grid in this number of
+/// consecutive windows. A window is a group of consecutive starts. The grid then moves to the
+/// earliest start in these windows.
 const WINDOWS: u32 = 8;
 
 /// The limit in ns below which the distance of a window from the grid of releases is mostly noise.
@@ -44,8 +44,9 @@ impl Releases {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bounds {
     /// The position of the start that shows the grid, in ns after the grid. If a timer releases the
-    /// callback, this start is the earliest one of the window. Otherwise a tenth of the window's
-    /// starts are earlier than this start.
+    /// callback, this start is the earliest one of the window. Starts that are nearly a cycle late
+    /// look early and do not count. With other releases, a tenth of the window's starts are earlier
+    /// than this start.
     pub(super) early: i64,
     tenth: i64,
     pub(super) late: i64,

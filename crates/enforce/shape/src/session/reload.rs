@@ -33,8 +33,8 @@ impl Session<'_> {
     }
 
     /// Replaces the plan by a new one and returns the outcome. The function `now` gets the cycles
-    /// and returns the present time (CLOCK_MONOTONIC). If the next cycle is too near, it first
-    /// waits until a cycle is far enough away.
+    /// and returns the present time (CLOCK_MONOTONIC). If the next cycle begins too soon for the
+    /// change, `now` first waits until that cycle has begun.
     pub(super) fn reload(
         &mut self,
         plan: Result<Plan, String>,

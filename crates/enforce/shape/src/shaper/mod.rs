@@ -131,7 +131,7 @@ impl Shaper {
     }
 
     /// Begins to hold messages back until their slots. Until [`Shaper::set_settling`] is called, a
-    /// late message leaves in a later slot, whatever the plan's policy says. The reason: executions
+    /// late message leaves in a later slot, whatever the plan's policy says, because the executions
     /// that run now began unshaped.
     pub(crate) fn shape(&mut self, origin_ns: u64, plan: &Plan) {
         self.page

@@ -96,8 +96,9 @@ impl Books {
         here.copied().collect()
     }
 
-    /// Returns the counts of the earlier plans. If `judgements` are given, also returns their
-    /// verdicts. `deliveries` contains the cycles of all plans, by chain.
+    /// Returns the counts of the earlier plans. If `judgements` are given, also returns the
+    /// verdicts on these plans. `deliveries` has, for each plan of the session, the cycles with and
+    /// without an output by chain.
     pub(crate) fn earlier(
         &self,
         deliveries: &[Vec<Delivery>],

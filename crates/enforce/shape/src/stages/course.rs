@@ -37,8 +37,9 @@ pub(crate) struct Course {
 }
 
 impl Course {
-    /// Begins to count executions at `now_ns` (CLOCK_MONOTONIC), under the plan with this number.
-    /// At that time, all threads are already in their servers.
+    /// Creates the course of shaping, which begins at `now_ns` (CLOCK_MONOTONIC) under the plan
+    /// with this number. Executions count from [`SETTLE_CYCLES`] cycles later on. All threads are
+    /// already in their servers.
     pub(crate) fn new(
         (plan, number): (&Arc<Plan>, u64),
         phase: Phase,

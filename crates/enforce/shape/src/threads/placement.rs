@@ -132,8 +132,8 @@ impl<'a> Placement<'a> {
         !self.placed.is_empty()
     }
 
-    /// Returns the slots outside of which a server's threads must not run. Returns `None` if they
-    /// may run at any time, or if they have a normal priority.
+    /// Returns a comparison of a thread's runs with the slots of its server. Returns `None` if the
+    /// threads of this server may run at any time, or if they have a normal priority.
     pub(crate) fn isolation(&self, server: usize) -> Option<Isolation> {
         let server = &self.servers[server];
         (!server.slots.is_empty() && server.priority > 0)

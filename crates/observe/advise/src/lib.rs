@@ -68,7 +68,8 @@ pub struct Evidence {
 pub struct Advice {
     /// The rule that gives this advice. Reports print its name above the finding.
     pub rule: Rule,
-    /// The index of the chain whose latency suffers. It is `None` for a CPU or an executor.
+    /// The index of the chain whose latency suffers. `None` if the advice is about a CPU or an
+    /// executor.
     pub chain: Option<usize>,
     /// The callback, topic or CPU that the advice is about (untrusted).
     pub subject: String,

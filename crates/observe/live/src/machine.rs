@@ -148,8 +148,8 @@ impl Machine {
         self.every.ended(end, what);
     }
 
-    /// Reports the chosen executions that no later event can change, or all of them. See
-    /// [`Every::cut`].
+    /// Passes the chosen executions whose stretches no later event can change to `report`, with
+    /// their stretches. If `all` is true, passes all chosen executions. See [`Every::cut`].
     pub(crate) fn cut(
         &mut self,
         synth: &mut Synth,

@@ -117,7 +117,7 @@ impl Evidence {
 }
 
 /// Parses a path's key, written as `callback topic callback ...`. The mark `=` stands before a sync
-/// vertex that comes directly after the callback that publishes its output.
+/// vertex to which the path leads from the callback that publishes the synchroniser's output.
 pub(crate) fn key(path: &str) -> PathKey {
     let words: Vec<&str> = path.split(' ').collect();
     let callbacks = || words.iter().step_by(2);

@@ -38,8 +38,8 @@ struct ProcessProbes {
 #[derive(Default)]
 pub(super) struct Listeners {
     processes: HashMap<u32, ProcessProbes>,
-    /// The number of each probe, by file and BPF program. All functions of one file share one
-    /// number per BPF program.
+    /// The number that stands for a probe in records, by file and BPF program. All functions of a
+    /// file that are probed with the same BPF program share one number.
     numbers: HashMap<((u64, u64), &'static str), u32>,
     files: HashMap<Option<u32>, HashSet<(u64, u64)>>,
 }

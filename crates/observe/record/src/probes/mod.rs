@@ -19,8 +19,8 @@ pub enum Distribution {
     /// The generation that adds the functions `ros_trace_enabled_*` and `ros_trace_do_*` to the
     /// functions of Humble.
     Iron,
-    /// The generation whose `rmw_publish` has a handle and a time stamp. It also adds intra-process
-    /// events.
+    /// The generation whose `rmw_publish` has a handle and a time stamp. This generation also adds
+    /// events of intra-process communication.
     Jazzy,
     /// The generation that adds request and response events. The distribution Lyrical has the same
     /// events.

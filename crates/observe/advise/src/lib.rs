@@ -31,7 +31,7 @@ pub struct Options {
     pub min_share: f64,
     /// The smallest cost that is reported, in ns.
     pub min_time_ns: f64,
-    /// The smallest reported share of items that a queue drops.
+    /// The smallest share of dropped items at which the report names a queue.
     pub min_loss: f64,
     /// The smallest load of a CPU, or of an executor's thread, that is reported.
     pub max_load: f64,

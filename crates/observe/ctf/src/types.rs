@@ -56,8 +56,8 @@ pub(crate) enum Shape {
     /// event, which contains the number of values.
     Sequence(Rc<Type>, Box<str>),
     Structure(Vec<Field>),
-    /// One of the fields in the list. The first value is the name of an earlier enumeration: the
-    /// label of its value is the name of the field that the event has.
+    /// One of the fields in the list. The first value is the name of an earlier enumeration of the
+    /// event. The enumeration's value has a label, and the event has the field with this name.
     Variant(Option<Box<str>>, Vec<Field>),
 }
 

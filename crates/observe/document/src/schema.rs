@@ -289,7 +289,7 @@ pub struct CallbackFigures {
     /// The share of one CPU that the callback used: `exec_ns.sum / observed_ns`. An execution with
     /// an unknown CPU time counts with the mean execution time.
     pub load: f64,
-    /// The length of the runs to which `load` refers, in ns.
+    /// The total length, in ns, of the runs to which `load` refers.
     pub observed_ns: u64,
 }
 
@@ -485,9 +485,8 @@ pub enum JunctionState {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Matching {
-    /// The junction joins the item that the publishing callback took, and one item of each other
-    /// input. This is the item that usually arrives together with the item of the publishing
-    /// callback.
+    /// The junction joins two or more items: the item that the publishing callback took and, of
+    /// each other input, the item that usually arrives together with it.
     #[default]
     InTurn,
     /// The junction joins the items whose chains began closest together, like a synchroniser by
@@ -674,9 +673,9 @@ pub struct ChainFigures {
     /// chain's output (thesis Algorithm 1). Without an output, the latencies end with the last
     /// callback. See [`Chain::from_input`].
     pub latency_ns: Dist,
-    /// The reaction times: each from the newest start of the first callback on which one output
-    /// depends, to the next output that depends on a later start. A reaction time is the longest
-    /// delay of data that arrived just after the first callback looked for data.
+    /// The reaction times: one output depends on a start of the first callback, and the time lasts
+    /// from this start to the next output that depends on a later start. A reaction time is the
+    /// longest delay of data that arrived just after the first callback looked for data.
     #[serde(default)]
     pub reaction_ns: Dist,
     /// The data ages. They include outputs from stored data that were read again (`--link`), which

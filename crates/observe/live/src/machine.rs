@@ -148,8 +148,8 @@ impl Machine {
         self.every.ended(end, what);
     }
 
-    /// Passes the chosen executions whose stretches no later event can change to `report`, with
-    /// their stretches. If `all` is true, passes all chosen executions. See [`Every::cut`].
+    /// Calls `report` with each chosen execution and its stretches, as soon as no later event can
+    /// change the stretches. If `all` is true, reports all chosen executions. See [`Every::cut`].
     pub(crate) fn cut(
         &mut self,
         synth: &mut Synth,

@@ -24,7 +24,7 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// Returns the positions on the path of the sync vertices to which the path leads from the
+    /// Returns the positions, on the path, of the sync vertices to which the path leads from the
     /// callback that publishes the synchroniser's output. Returns `None` if the path joins several
     /// paths of the evidence, or leaves out vertices of its path of the evidence.
     pub(super) fn plain(&self) -> Option<&[usize]> {

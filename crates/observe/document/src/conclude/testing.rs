@@ -135,7 +135,7 @@ pub(crate) fn key(path: &str) -> PathKey {
 }
 
 /// Returns evidence of 20 outputs on `/out`. Before each output, `/f:subscription(/a)` and
-/// `/f:subscription(/b)` had one new input each. The second subscription published.
+/// `/f:subscription(/b)` had one new input each. `/f:subscription(/b)` published all outputs.
 pub(crate) fn synchronised() -> SyncEvidence {
     let member = |published| MemberEvidence {
         instances: 20,

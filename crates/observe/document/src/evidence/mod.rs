@@ -161,8 +161,8 @@ pub struct PathEvidence {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PathFigures {
     pub latency_ns: Dist,
-    /// The reaction time: from the newest start of the first callback on which one output depends,
-    /// to the next output that depends on a later start.
+    /// The reaction time: one output depends on a start of the first callback, and the time lasts
+    /// from this start to the next output that depends on a later start.
     #[serde(default)]
     pub reaction_ns: Dist,
     /// The data age. In contrast to the latency, it also covers outputs for which stored data were
@@ -171,8 +171,8 @@ pub struct PathFigures {
     pub age_ns: Option<Dist>,
     #[serde(default, skip_serializing_if = "is_zero")]
     pub crossed: u64,
-    /// The parts of the latency, in which callbacks and edges alternate. Each is a sum over all
-    /// executions, in ns.
+    /// The parts of the latency: of the first callback, the first edge, the second callback and so
+    /// on. Each part is a sum over all executions, in ns.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "decimal")]
     pub sums: Vec<u128>,
 }

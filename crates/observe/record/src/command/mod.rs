@@ -58,8 +58,8 @@ pub struct CommandLibrary {
 }
 
 pub enum Observed<'a> {
-    /// BPF programs observe the command. They may suspend its processes while onbeat attaches
-    /// probes.
+    /// BPF programs observe the command. The programs may suspend the command's processes while
+    /// onbeat attaches probes.
     Suspended(&'a Suspended, Option<&'a CommandLibrary>),
     Preloaded {
         place: &'a Place,

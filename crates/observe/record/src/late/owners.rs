@@ -78,8 +78,8 @@ pub struct Found {
 }
 
 /// A possible rcl handle of an endpoint, at the address `at`. The handle points to rcl's private
-/// `impl` struct. That struct points to the endpoint's rmw struct, `words` machine words after its
-/// start.
+/// `impl` struct. The `impl` struct has a pointer to the endpoint's rmw struct, `words` machine
+/// words after the start of the `impl` struct.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Holder {
     target: usize,

@@ -189,7 +189,7 @@ impl Recording {
     }
 
     /// Returns whether a process is within the user's limits. A process outside of the limits is
-    /// not recorded. It is counted if it uses ROS 2.
+    /// not recorded, but counted if it uses ROS 2.
     fn is_inside(&mut self, pid: u32, uses_ros: bool) -> bool {
         let libraries = &mut self.libraries;
         let counts = || uses_ros || libraries.is_traceable(pid, false);

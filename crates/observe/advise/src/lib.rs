@@ -31,7 +31,7 @@ pub struct Options {
     pub min_share: f64,
     /// The smallest cost that is reported, in ns.
     pub min_time_ns: f64,
-    /// The smallest reported share of items that a queue drops.
+    /// The smallest share of dropped items at which the report names a queue.
     pub min_loss: f64,
     /// The smallest load of a CPU, or of an executor's thread, that is reported.
     pub max_load: f64,
@@ -68,7 +68,8 @@ pub struct Evidence {
 pub struct Advice {
     /// The rule that gives this advice. Reports print its name above the finding.
     pub rule: Rule,
-    /// The index of the chain whose latency suffers. It is `None` for a CPU or an executor.
+    /// The index of the chain whose latency suffers. `None` if the advice is about a CPU or an
+    /// executor.
     pub chain: Option<usize>,
     /// The callback, topic or CPU that the advice is about (untrusted).
     pub subject: String,

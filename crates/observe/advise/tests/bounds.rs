@@ -202,9 +202,9 @@ fn extreme_values_in_a_model_neither_hang_nor_overflow_the_bound() {
 }
 
 /// Simulates an executor until `horizon` and returns the longest response time of each callback in
-/// `works`, both in us. When all fetched callbacks have run, the executor fetches the ready ones,
-/// timers first. With `again`, the executor looks for due timers before each callback, as releases
-/// before Jazzy do.
+/// `works`, both in us. When all fetched callbacks have run, the executor fetches the callbacks
+/// that are ready, and runs timers first. With `again`, the executor looks for due timers before
+/// each callback, as ROS 2 distributions before Jazzy do.
 fn simulated(works: &[Work], horizon: u64, again: bool) -> Vec<u64> {
     let mut next: Vec<u64> = works.iter().map(|w| w.phase).collect();
     let mut longest = vec![0; works.len()];

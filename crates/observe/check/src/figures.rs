@@ -32,7 +32,7 @@ pub enum Measured<'m> {
     Nothing,
 }
 
-/// A place in the lists of a model.
+/// The position of a chain's figures in a model: an index into `chains` or `end_to_end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Chain(usize),
@@ -41,8 +41,8 @@ enum Place {
 }
 
 impl Place {
-    /// Returns what stands at the place in `model`. A place that `model` does not have is
-    /// [`Measured::Nothing`].
+    /// Returns the figures at this position of `model`, or [`Measured::Nothing`] if `model` has
+    /// none there.
     fn of(self, model: &Model) -> Measured<'_> {
         let found = match self {
             Place::Chain(at) => model.chains.get(at).map(Measured::Chain),
@@ -55,17 +55,18 @@ impl Place {
 
 type Found = (Chosen, Place);
 
-/// The chains of a model to which the rules of a requirements file apply. To find them takes longer
-/// than to judge their figures, so a caller that judges one structure again and again finds them
-/// once.
+/// The chains of a model to which the rules of a requirements file apply. Finding the chains takes
+/// longer than judging their figures. A caller that checks models with the same chains again and
+/// again therefore finds the chains only once.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
-    /// For each chain rule of the file, in its order.
+    /// For each chain rule, in the order of the file: the chains to which the rule applies. An
+    /// error has the id or the ends that the rule names, and the reason why no chain was chosen.
     chains: Vec<Result<Vec<Found>, (String, String)>>,
 }
 
 impl Selection {
-    /// Finds the chains in `model`.
+    /// Finds the chains in `model` to which the chain rules of `requirements` apply.
     pub fn of(model: &Model, requirements: &Requirements) -> Selection {
         let rules = requirements.chains.iter();
         Selection {
@@ -73,8 +74,8 @@ impl Selection {
         }
     }
 
-    /// Returns the chains to which the chain rule at a position of the file applies, with their
-    /// figures in `model`.
+    /// Returns the chains to which the chain rule with the index `rule` applies, with the figures
+    /// that these chains have in `model`.
     pub(crate) fn chains<'m>(
         &self,
         model: &'m Model,
@@ -94,8 +95,8 @@ impl Selection {
 ///
 /// # Errors
 ///
-/// If the rule names no chain, returns the id or the ends that the rule has, and the reason why no
-/// chain has them.
+/// If no chain fits the rule, or if several chains fit its id, returns the id or the ends that the
+/// rule names, and the reason.
 fn chains(model: &Model, rule: &ChainRule) -> Result<Vec<Found>, (String, String)> {
     let titles = titles(model);
     let known = |i: usize| {

@@ -19,7 +19,8 @@ const HEAD: &str = "\
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limits {
     All,
-    /// Only medians. They differ least from run to run, so they suit the comparison of two builds.
+    /// Only medians. Medians differ least from run to run, so they suit the comparison of two
+    /// builds.
     Medians,
 }
 

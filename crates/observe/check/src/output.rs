@@ -40,7 +40,7 @@ fn sentence(f: &Finding) -> String {
 }
 
 /// Returns JUnit XML with one test case per finding. A violated requirement is a failure. A
-/// requirement that is not known is an error. Both fail a build.
+/// requirement that is not known is an error. Failures and errors both fail a build.
 pub fn junit(findings: &[Finding], name: &str) -> String {
     let [_, not_known, violated] = counts(findings);
     let mut out = format!(

@@ -23,8 +23,9 @@ pub fn check(model: &Model, requirements: &Requirements) -> Vec<Finding> {
     check_selected(model, requirements, &Selection::of(model, requirements))
 }
 
-/// Does the same as [`check`]. `selected` was found with the same requirements, in a model with the
-/// same chains. The figures may differ.
+/// Does the same as [`check`], with the chains in `selected`. The caller must have found these
+/// chains with the same requirements, in `model` or in a model with the same chains and other
+/// figures.
 pub fn check_selected(
     model: &Model,
     requirements: &Requirements,

@@ -15,8 +15,8 @@ fn times(n: u64, one: &str, many: &str) -> String {
     }
 }
 
-/// Returns the sentences about what the trace lacks, in a fixed order. They also appear in the
-/// coverage of a model.
+/// Returns the sentences about what the trace lacks, in a fixed order. A model of the trace lists
+/// the same sentences in its coverage.
 pub(crate) fn sentences(from: &Path, survey: &Survey, left: LeftOut, pass: &Pass) -> Vec<String> {
     let mut notes = vec![
         "The trace is imported from LTTng. Its events do not show when timers are due, when objects end, which QoS \

@@ -34,8 +34,8 @@ pub enum SessionError {
 pub(crate) struct Trace {
     pub(crate) path: PathBuf,
     pub(crate) metadata: Metadata,
-    /// The time in ns that the importer adds to the times of this trace. The sums are times of the
-    /// clock of the session's first trace. It is 0 if both traces have the same clock.
+    /// The time in ns that the importer adds to the times of this trace, so that they become times
+    /// of the clock of the session's first trace. 0 if the two traces have the same clock.
     shift_ns: i128,
 }
 

@@ -306,8 +306,8 @@ impl Stream {
         })
     }
 
-    /// Counts the losses between the previous packet and this one. The counters begin at 0 with the
-    /// first packet of a session.
+    /// Counts the losses between the previous packet and the packet with the counters `now`.
+    /// LTTng's counters begin at 0 with the first packet of a session.
     fn count(&mut self, now: Counters) {
         let is_first = now.sequence.unwrap_or(0) == 0;
         let before = match (self.counters.discarded, is_first) {

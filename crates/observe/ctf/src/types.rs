@@ -56,8 +56,8 @@ pub(crate) enum Shape {
     /// event, which contains the number of values.
     Sequence(Rc<Type>, Box<str>),
     Structure(Vec<Field>),
-    /// One of several fields. The first value is the name of an earlier enumeration, whose label
-    /// chooses the field.
+    /// One of the fields in the list. The first value is the name of an earlier enumeration of the
+    /// event. The enumeration's value has a label, and the event has the field with this name.
     Variant(Option<Box<str>>, Vec<Field>),
 }
 

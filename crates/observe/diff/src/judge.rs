@@ -58,8 +58,8 @@ pub struct Report {
     pub open: usize,
     /// The speed of the machine in each run, if times were corrected for it.
     pub speed: Option<Speed>,
-    /// The smallest detectable change of an execution time, as a share. It is the median over all
-    /// execution times.
+    /// The smallest change that the comparison can detect in an execution time, as a share: the
+    /// median of these changes over all compared execution times.
     pub resolution: Option<f64>,
     pub spreads: Vec<RunSpread>,
     pub runs: (usize, usize),
@@ -134,9 +134,10 @@ pub fn diff(a: &Model, b: &Model, options: &Options) -> Report {
     }
 }
 
-/// Tests all figures with the correction for their number, and returns the spreads between runs.
-/// The first test finds changed figures, which say nothing about the spread. The function then
-/// estimates the spread without the changed figures, and tests all figures again.
+/// Compares all figures. Returns their changes, the probabilities of these changes by chance,
+/// corrected for the number of figures, and the spreads between runs. Changed figures say nothing
+/// about the spread between runs. The function therefore estimates the spread again without the
+/// figures that it has found to be changed, until it finds no more of them.
 fn test(
     measured: &[(&Row<'_>, Measured)],
     others: &[Found],

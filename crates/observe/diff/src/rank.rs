@@ -13,16 +13,16 @@ pub struct Sample {
 /// A factor with its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ratio {
-    /// The factor by which one sample must be multiplied to match the other one (Hodges-Lehmann
-    /// estimator).
+    /// The factor by which the first sample must be multiplied to match the second one
+    /// (Hodges-Lehmann estimator).
     pub value: f64,
     pub low: f64,
     pub high: f64,
 }
 
 impl Sample {
-    /// Makes a sample of a distribution with at least one value. `worth` is its number of
-    /// independent values.
+    /// Makes a sample of a distribution with at least one value. `worth` is the number of
+    /// independent values that would be as informative as the sample.
     pub fn of(dist: &Dist, worth: u64) -> Sample {
         let all = dist.count() as f64;
         let middle = |low: u64, width: u64| {
@@ -39,9 +39,9 @@ impl Sample {
     }
 }
 
-/// Returns Cliff's delta of `b` times `factor` over `a`, from -1 to 1, and the share of ties for
-/// the variance of the test. Cliff's delta is the share of pairs in which `b` is higher minus the
-/// share in which it is lower.
+/// Returns Cliff's delta of `b` times `factor` over `a`, from -1 to 1, and the share by which ties
+/// reduce the variance of the test. Cliff's delta is the share of pairs in which the value of `b`
+/// times `factor` is higher than the value of `a`, minus the share in which it is lower.
 fn dominance(a: &Sample, b: &Sample, factor: f64) -> (f64, f64) {
     let share = a.worth / (a.worth + b.worth);
     let (mut above, mut tied) = (0.0, 0.0);
@@ -63,7 +63,8 @@ fn dominance(a: &Sample, b: &Sample, factor: f64) -> (f64, f64) {
     (above, tied)
 }
 
-/// Returns Cliff's delta of `b` over `a`.
+/// Returns Cliff's delta of `b` over `a`, from -1 to 1: the share of pairs in which the value of
+/// `b` is higher than the value of `a`, minus the share in which it is lower.
 pub fn delta(a: &Sample, b: &Sample) -> f64 {
     dominance(a, b, 1.0).0
 }

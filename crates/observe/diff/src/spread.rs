@@ -24,7 +24,7 @@ const ESTIMATED_FROM_FIGURES: f64 = 10.0;
 /// tails, so more figures do not add degrees of freedom.
 const FREEDOM: f64 = 8.0;
 /// The smallest estimated spread of execution times, as a share of the assumed spread. It is not 0,
-/// because one callback of a run can be slower even if all others agree.
+/// because one callback can be slower in a run in which all other callbacks take their usual time.
 const LEAST_SHARE: f64 = 0.22;
 /// The ratio of the median absolute deviation to the standard deviation of normal values.
 const MEDIAN_DEVIATION: f64 = 0.6745;
@@ -247,7 +247,7 @@ fn unit(kind: Kind, single: &Single, factor: f64) -> f64 {
 
 /// Estimates the spread between runs, in the form that [`unit`] takes as `factor`. With the
 /// returned spread, chance alone explains the size of the measured shifts. Returns 0 if the spread
-/// of the executions within runs already explains them.
+/// of the executions within runs already explains these shifts.
 fn fit(kind: Kind, own: &[&Single]) -> f64 {
     let deviation = |factor: f64| {
         let errors = own.iter().map(|s| {

@@ -43,9 +43,9 @@ pub fn merge(models: Vec<Model>) -> Result<Model, ModelMergeError> {
     merger.finish()
 }
 
-/// A merger that adds models one after the other. It stores only their summed evidence. The result
-/// does not depend on the order of the models. A model that is itself a merge gives the same result
-/// as its single models.
+/// A merger that adds models one after the other. The merger stores only the summed evidence of the
+/// models. The result does not depend on the order of the models. A model that is itself a merge
+/// gives the same result as its single models.
 #[derive(Default)]
 pub struct Merger {
     all: Option<Evidence>,

@@ -289,7 +289,7 @@ pub struct CallbackFigures {
     /// The share of one CPU that the callback used: `exec_ns.sum / observed_ns`. An execution with
     /// an unknown CPU time counts with the mean execution time.
     pub load: f64,
-    /// The length of the runs to which `load` refers, in ns.
+    /// The total length, in ns, of the runs to which `load` refers.
     pub observed_ns: u64,
 }
 
@@ -485,12 +485,13 @@ pub enum JunctionState {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Matching {
-    /// The junction joins the item that the publishing callback took with one item of each other
-    /// input: the item that usually arrives together with it.
+    /// The junction joins two or more items: the item that the publishing callback took and, of
+    /// each other input, the item that usually arrives together with it.
     #[default]
     InTurn,
     /// The junction joins the items whose chains began closest together, like a synchroniser by
-    /// approximate time. It publishes when a later item shows that no better set can come.
+    /// approximate time. The junction publishes the output when a later item shows that no better
+    /// set of items can come.
     Nearest,
 }
 
@@ -524,9 +525,15 @@ pub struct Junction {
     /// The evidence that shows the junction: `message_filters`, `data_flow`,
     /// `several_publishers` or `stated`.
     pub criterion: String,
-    /// The confidence from 0 to 1. For an AND junction, it is the share of outputs before which all
-    /// inputs had new data. For an OR junction, it is 1. For an ambiguous junction, it is half of
-    /// that value. For a junction that the user stated, it is 1.
+    /// The confidence from 0 to 1. It is 1 for a decided OR junction and for a junction that the
+    /// user stated.
+    ///
+    /// For a decided AND junction, onbeat computes for each input the share of outputs before which
+    /// the input had no new data. The confidence is 1 minus the sum of these shares, but at least
+    /// 0.
+    ///
+    /// An ambiguous junction has 0.5 with the criterion `several_publishers`, and otherwise half of
+    /// the confidence that the AND junction would have.
     pub confidence: f64,
     #[serde(default)]
     pub state: JunctionState,
@@ -597,7 +604,7 @@ pub struct EndToEndFigures {
 }
 
 impl EndToEndFigures {
-    /// Returns the ages of the oldest data from which outputs were computed.
+    /// Returns the data ages: `age_ns`, or `latency_ns` if `age_ns` is `None`.
     pub fn data_age_ns(&self) -> &Dist {
         self.age_ns.as_ref().unwrap_or(&self.latency_ns)
     }
@@ -651,7 +658,7 @@ impl Chain {
 }
 
 impl ChainFigures {
-    /// Returns the ages of the data from which the chain's outputs were computed.
+    /// Returns the data ages: `age_ns`, or `latency_ns` if `age_ns` is `None`.
     pub fn data_age_ns(&self) -> &Dist {
         self.age_ns.as_ref().unwrap_or(&self.latency_ns)
     }
@@ -663,12 +670,12 @@ pub struct ChainFigures {
     /// The number of executions that onbeat followed from the source to the output.
     pub executions: u64,
     /// The end-to-end latencies: from the start of the first callback to the publication of the
-    /// chain's output (thesis Algorithm 1). Without an output, they end with the last callback. See
-    /// [`Chain::from_input`].
+    /// chain's output (thesis Algorithm 1). Without an output, the latencies end with the last
+    /// callback. See [`Chain::from_input`].
     pub latency_ns: Dist,
-    /// The reaction times: each from the start of the first callback that led to one output, until
-    /// the next output. A reaction time is the longest delay of data that arrived just after the
-    /// first callback looked for data.
+    /// The reaction times: one output depends on a start of the first callback, and the time lasts
+    /// from this start to the next output that depends on a later start. A reaction time is the
+    /// longest delay of data that arrived just after the first callback looked for data.
     #[serde(default)]
     pub reaction_ns: Dist,
     /// The data ages. They include outputs from stored data that were read again (`--link`), which
@@ -687,8 +694,8 @@ pub struct ChainFigures {
     /// mode of its beginning.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub crossed: u64,
-    /// The parts of callbacks and edges in the latency, in the chain's order. Their means add up to
-    /// the mean of the latency.
+    /// The parts of callbacks and edges in the latency, in the chain's order. The means of these
+    /// parts add up to the mean of the latency.
     pub shares: Vec<Share>,
 }
 

@@ -17,9 +17,10 @@ const SHOWN: usize = 3;
 /// execution without a deadline never counts as late.
 const EXECUTIONS: u64 = 20;
 
-/// The shortest mean time in ns between two executions of a path that are cut into stretches for
-/// the usual times. The mean time is also at least [`USUAL_TIMES`] latencies of the path. Cutting
-/// is the most expensive work per execution, and its cost grows with the latency.
+/// The mean time in ns between two executions of a path that are cut into stretches to learn the
+/// usual times of its causes. For a path with long latencies, the mean time is [`USUAL_TIMES`]
+/// latencies if this is longer. Cutting is the most expensive work per execution, and its cost
+/// grows with the latency.
 const USUAL_NS: u64 = 1_000_000_000;
 const USUAL_TIMES: u64 = 8;
 
@@ -93,7 +94,8 @@ fn number(culprit: CulpritId) -> (u8, u32) {
 
 impl Causes {
     /// Decides whether an execution is cut into stretches. onbeat cuts the first executions of a
-    /// path, later about one per second, and late ones. Returns `None` for all others.
+    /// path, later about one per second, and late executions. Returns `None` for an execution that
+    /// is not cut.
     pub(crate) fn choose(&mut self, end_ns: u64, latency_ns: u64) -> Option<Chosen> {
         let [usual_from, late_from] = self.next_ns;
         let is_usual = self.chosen < EXECUTIONS || end_ns >= usual_from;

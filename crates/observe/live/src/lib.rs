@@ -410,8 +410,9 @@ impl Live {
         }
     }
 
-    /// Finds the causes of chosen executions. An execution must first be so old that no later event
-    /// can change its stretches. If `all` is true, every chosen execution counts as old enough.
+    /// Cuts the chosen executions of chains into stretches, and passes the stretches to the causes
+    /// of their paths. An execution is cut only when it is so old that no later event can change
+    /// its stretches. If `all` is true, every chosen execution counts as old enough.
     fn cut(&mut self, all: bool) {
         let Some(machine) = &mut self.machine else {
             return;

@@ -148,8 +148,8 @@ impl Machine {
         self.every.ended(end, what);
     }
 
-    /// Reports the chosen executions that no later event can change, or all of them. See
-    /// [`Every::cut`].
+    /// Calls `report` with each chosen execution and its stretches, as soon as no later event can
+    /// change the stretches. If `all` is true, reports all chosen executions. See [`Every::cut`].
     pub(crate) fn cut(
         &mut self,
         synth: &mut Synth,

@@ -4,7 +4,8 @@ use onbeat_document::dist::Dist;
 use onbeat_synth::detail::{ExecutionSeen, Fate, ItemSeen};
 use onbeat_synth::followed::ChainEnd;
 
-/// Figures whose values can be added up over slots of time and over entries.
+/// Figures whose values can be added up: over slots of time, and over several callbacks, paths or
+/// edges.
 pub trait Add: Default {
     /// Returns the figures of all parts together: counts are added, and distributions are merged.
     fn sum(parts: &[&Self]) -> Self;

@@ -129,7 +129,8 @@ pub struct ChainRow {
 }
 
 /// The latest late execution of a chain: an execution that missed the deadline. Without a deadline,
-/// an execution counts as late if it is among the longest 1 % to 5 %.
+/// the longest executions of a path count as late: 1 % of at least 1000 executions, up to 5 % of
+/// fewer executions.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[allow(missing_docs)]
 pub struct LateRow {
@@ -284,8 +285,8 @@ fn per_span(windows: &Windows<u64>, now_ns: u64) -> PerSpan<u64> {
     PerSpan::of(|span| u64::sum(&windows.parts(span, now_ns)))
 }
 
-/// Returns for each span the values of all entries within the span. The sum of these values is the
-/// value of the span.
+/// Returns for each span the values that all windows in `all` have within the span. The sum of
+/// these values is the value of the span.
 fn parts<'a, T: Default + 'a>(
     all: impl Iterator<Item = &'a Windows<T>> + Clone,
     now_ns: u64,
@@ -293,8 +294,8 @@ fn parts<'a, T: Default + 'a>(
     PerSpan::of(|span| all.clone().flat_map(|w| w.parts(span, now_ns)).collect())
 }
 
-/// Returns for each span the summary of one figure over all parts. If a span has only one part, as
-/// the span since the first event has, the part is not copied.
+/// Returns for each span the summary of one figure over all parts. The function does not copy a
+/// distribution if a span has only one part, for example the span since the first event.
 fn times<T>(parts: &PerSpan<Vec<&T>>, figure: impl Fn(&T) -> &Dist) -> PerSpan<Times> {
     parts.map(|parts| match parts.as_slice() {
         [one] => Times::of(figure(one)),
@@ -352,7 +353,8 @@ impl Live {
     }
 
     /// Returns for each span the time that `windows` covers, in seconds: from the start of the
-    /// span, or from the first value if this is later. The time is at least 1 s.
+    /// span, or from the first value if this is later, until the latest event. The time is at least
+    /// 1 s.
     fn seconds_of<T: Default>(&self, windows: &Windows<T>) -> PerSpan<f64> {
         let (start, now) = (self.start_ns(), self.now_ns());
         let first = windows.first_ns().unwrap_or(start);

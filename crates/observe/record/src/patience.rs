@@ -21,8 +21,8 @@ const SILENT_MAX: usize = 16;
 /// The limit of the CPU time that onbeat spends on reading the processes of one user. It is enough
 /// for a thousand usual processes.
 const CPU_PER_USER: Duration = Duration::from_secs(20);
-/// The part of the recording's duration that onbeat may additionally spend on reading the processes
-/// of one user, as a divisor: a fifth of the duration. It is added to [`CPU_PER_USER`].
+/// The elapsed time of the recording, divided by this number, is CPU time that onbeat may spend on
+/// reading the processes of one user in addition to [`CPU_PER_USER`].
 const DURATION_DIVISOR: u32 = 5;
 const USERS_MAX: usize = 1024;
 /// The user id that stands for users beyond [`USERS_MAX`], and for processes whose user ids differ.

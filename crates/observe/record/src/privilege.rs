@@ -18,8 +18,8 @@ pub struct MissingPrivilege {
     program: String,
 }
 
-/// The capabilities that a recorder may use at its start. Root uses the last capabilities in the
-/// list to start a command as the user behind sudo, and to give that user the trace.
+/// The capabilities that a recorder may use at its start. Root uses the last four capabilities in
+/// the list to start a command as the user behind sudo, and to give that user the trace.
 pub const AT_START: &[Capability] = &[
     Capability::CAP_BPF,
     Capability::CAP_PERFMON,

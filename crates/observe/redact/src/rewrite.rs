@@ -174,9 +174,9 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         kept.into_iter().filter(|&i| times[&way(i)] == 1).collect()
     }
 
-    /// Returns the replacement ids of heads (callbacks that stand for their part) without a
-    /// connection to the interface: one id for each executor and each set of CPUs that its heads
-    /// use.
+    /// Returns a replacement id for each head (a callback that stands for its part) without a
+    /// connection to the interface. Heads of one executor that use the same set of CPUs share one
+    /// id.
     fn untouched(&self) -> BTreeMap<&'m str, String> {
         if !self.collapse {
             return BTreeMap::new();
@@ -218,7 +218,7 @@ impl<'m, 'n> Rewrite<'m, 'n> {
     }
 
     /// Returns the new id of each head, the callback that stands for a part. If two ids become
-    /// equal, which happens only in damaged models, one gets an ordinal.
+    /// equal, which happens only in damaged models, one of them gets a number at its end (`#2`).
     fn new_ids(&self) -> BTreeMap<&'m str, String> {
         let mut taken = BTreeSet::new();
         let mut ids = BTreeMap::new();

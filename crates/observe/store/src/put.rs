@@ -173,8 +173,8 @@ impl<'s> Pending<'s> {
 
 impl Written<'_> {
     /// Writes the object again if one of its files is gone. Tidying may have removed a file that
-    /// the store already had. This happens if tidying listed the store before this writer wrote the
-    /// file again.
+    /// the store already had: tidying checked the age of the old file just before this writer wrote
+    /// the file again, and then removed the new file.
     fn rewrite_if_removed(&self, store: &Store) -> Result<(), StoreError> {
         let is_gone = |key: &String| match store.backend().age(key) {
             Ok(age) => Ok(age.is_none()),

@@ -30,9 +30,10 @@ pub struct Tidied {
     pub damaged: Vec<String>,
 }
 
-/// Rewrites the index as one part, and removes unused files. These are merges older than `keep`,
-/// and leftovers of killed writers older than an hour (in a bucket: a day). Objects that the index
-/// names stay. While a part of the index or a trace's list is damaged, no object is removed.
+/// Rewrites the index as one part, and removes unused files. Unused files are merges older than
+/// `keep`, and leftovers of killed writers older than an hour (in a bucket: a day). Objects that
+/// the index names stay. While a part of the index or a trace's list is damaged, no object is
+/// removed.
 pub fn tidy(store: &Store, keep: Duration) -> Result<Tidied, StoreError> {
     let held = store.backend().lock(true);
     let _held = held.map_err(|e| store.access("take", "the lock", &e))?;

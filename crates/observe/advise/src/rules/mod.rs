@@ -118,8 +118,8 @@ pub(crate) fn first_three(names: &[String]) -> String {
     }
 }
 
-/// Keeps one advice for each rule and subject: the advice for the chain with the largest cost.
-/// Chains share callbacks, so several chains may have the same advice.
+/// Keeps one advice for each rule and subject: the advice with the largest `share`. Chains share
+/// callbacks, so several chains may have the same advice.
 fn deduplicated(mut found: Vec<Advice>) -> Vec<Advice> {
     found.sort_by(|a, b| b.share.total_cmp(&a.share).then(a.chain.cmp(&b.chain)));
     let mut kept: Vec<Advice> = Vec::new();

@@ -212,7 +212,8 @@ impl<'a> Between<'a> {
 }
 
 /// A callback does not count as misread if its wrongly linked outputs are at most this number plus
-/// a tenth of its outputs. Synthesis may have linked such outputs while the junction was not clear.
+/// a tenth of its outputs. Synthesis may have linked these outputs before it was clear for which
+/// inputs the callback waits.
 const UNCLEAR: u64 = 10;
 
 /// Returns the callbacks whose outputs synthesis linked to the wrong inputs, judged by all

@@ -19,7 +19,8 @@ pub(super) struct Group {
     pub(super) members: BTreeSet<String>,
     pub(super) publishers: BTreeSet<String>,
     /// The reading of the junction without the members that are not certain to belong to the group.
-    /// If its kind is `Or`, its inputs are the members that publish on their own inputs.
+    /// If the kind of this reading is `Or`, the inputs of this reading are the members that publish
+    /// on their own inputs.
     pub(super) without_open: Reading,
     pub(super) criterion: Criterion,
     pub(super) state: JunctionState,
@@ -253,8 +254,8 @@ impl<'a> Deciding<'a> {
         unpredicted <= self.few() && self.evidence.missing <= self.few()
     }
 
-    /// Reports whether only a synchroniser explains the outputs. A synchroniser must predict them,
-    /// and there must be one of two signs:
+    /// Reports whether only a synchroniser explains the outputs. A synchroniser must predict the
+    /// outputs, and there must be one of two signs:
     ///
     /// - Several subscriptions publish.
     /// - At least twice, a publishing subscription did not publish when a synchroniser would not

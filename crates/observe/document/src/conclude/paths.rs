@@ -24,9 +24,9 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// Returns the positions of the sync vertices that stand on the path directly after the
-    /// callback that publishes their output. Returns `None` if the path joins several paths of the
-    /// evidence, or leaves out vertices of its path of the evidence.
+    /// Returns the positions, on the path, of the sync vertices to which the path leads from the
+    /// callback that publishes the synchroniser's output. Returns `None` if the path joins several
+    /// paths of the evidence, or leaves out vertices of its path of the evidence.
     pub(super) fn plain(&self) -> Option<&[usize]> {
         match self.parts.as_slice() {
             [(key, _)] if self.vertices == key.callbacks.len() => Some(&key.own),

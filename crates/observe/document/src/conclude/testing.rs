@@ -117,7 +117,7 @@ impl Evidence {
 }
 
 /// Parses a path's key, written as `callback topic callback ...`. The mark `=` stands before a sync
-/// vertex that comes directly after the callback that publishes its output.
+/// vertex to which the path leads from the callback that publishes the synchroniser's output.
 pub(crate) fn key(path: &str) -> PathKey {
     let words: Vec<&str> = path.split(' ').collect();
     let callbacks = || words.iter().step_by(2);
@@ -135,7 +135,7 @@ pub(crate) fn key(path: &str) -> PathKey {
 }
 
 /// Returns evidence of 20 outputs on `/out`. Before each output, `/f:subscription(/a)` and
-/// `/f:subscription(/b)` had one new input each. The second subscription published.
+/// `/f:subscription(/b)` had one new input each. `/f:subscription(/b)` published all outputs.
 pub(crate) fn synchronised() -> SyncEvidence {
     let member = |published| MemberEvidence {
         instances: 20,

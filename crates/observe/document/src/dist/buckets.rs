@@ -9,8 +9,8 @@
 use super::dense::{merged, Bucket, Dense, PRECISION};
 use std::borrow::Cow;
 
-/// The minimum number of unsorted values at which onbeat sorts them into the buckets. If there are
-/// many buckets, the limit is a quarter of their number instead.
+/// The number of unsorted values at which onbeat sorts them into the buckets. With many buckets,
+/// onbeat sorts the values when their number reaches a quarter of the number of buckets.
 const SORT_AT_VALUES: usize = 256;
 const SORT_AT_PART: usize = 4;
 

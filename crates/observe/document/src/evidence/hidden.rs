@@ -21,8 +21,9 @@ pub struct Hidden {
     /// Their single paths are in the field `paths`.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub derived: BTreeSet<String>,
-    /// For each visible chain (by id): the positions of the sync vertices that come directly after
-    /// the callback that publishes their output.
+    /// For each visible chain (by id): the positions, among the chain's callbacks, of the sync
+    /// vertices to which the chain leads from the callback that publishes the synchroniser's
+    /// output.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub own: BTreeMap<String, Vec<usize>>,
     /// The figures between a source and a sink that the model shows only as a part of a sum.

@@ -131,9 +131,9 @@ impl HelperEvidence {
 pub struct PathKey {
     pub callbacks: Vec<String>,
     pub topics: Vec<String>,
-    /// The positions of the sync vertices that come directly after the callback that publishes
-    /// their output. If this callback does not wait for other callbacks, the model's path leads
-    /// around these vertices.
+    /// The positions in `callbacks` of the sync vertices to which the path leads from the callback
+    /// that publishes the synchroniser's output. If this callback does not wait for other
+    /// callbacks, the model's path leads around these vertices.
     pub own: Vec<usize>,
 }
 
@@ -161,8 +161,8 @@ pub struct PathEvidence {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PathFigures {
     pub latency_ns: Dist,
-    /// The reaction time: from the start of the first callback that led to one output, until the
-    /// next output.
+    /// The reaction time: one output depends on a start of the first callback, and the time lasts
+    /// from this start to the next output that depends on a later start.
     #[serde(default)]
     pub reaction_ns: Dist,
     /// The data age. In contrast to the latency, it also covers outputs for which stored data were
@@ -171,8 +171,8 @@ pub struct PathFigures {
     pub age_ns: Option<Dist>,
     #[serde(default, skip_serializing_if = "is_zero")]
     pub crossed: u64,
-    /// The parts of the latency, in which callbacks and edges alternate. Each is a sum over all
-    /// executions, in ns.
+    /// The parts of the latency: of the first callback, the first edge, the second callback and so
+    /// on. Each part is a sum over all executions, in ns.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "decimal")]
     pub sums: Vec<u128>,
 }
@@ -253,7 +253,7 @@ pub struct MemberEvidence {
     /// link to this subscription's input, although this subscription had an unused input.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub passed_over: u64,
-    /// The other subscriptions of the node from whose data this subscription's inputs were
+    /// Those other subscriptions of the same node from whose data this subscription's inputs were
     /// computed.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub after: BTreeSet<String>,

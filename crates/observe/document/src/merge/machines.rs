@@ -42,8 +42,8 @@ impl Machines {
         ids.find_map(|id| runs.get(id).and_then(with))
     }
 
-    /// Reports whether an earlier run came from another host than `new`. Both host names and boots
-    /// must differ, because two names in one boot belong to one machine that was renamed.
+    /// Reports whether an earlier run came from another host than `new`. The host name and the boot
+    /// must both differ, because two names in one boot belong to one machine that was renamed.
     fn is_of_another_host(&self, new: &Run) -> bool {
         let same_boot = |boots: &BTreeSet<String>| {
             !new.boot.is_empty() && boots.len() == 1 && boots.contains(&new.boot)

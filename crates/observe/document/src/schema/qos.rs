@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Defines the enum of a QoS setting. Its values have rmw's numbers, which are the same in all ROS
-/// 2 distributions.
+/// Defines the enum of a QoS setting. The values have the numbers that rmw uses, which are the same
+/// in all ROS 2 distributions.
 macro_rules! policy {
     ($(#[$doc:meta])* $name:ident { $($(#[$value_doc:meta])* $value:ident = $code:literal $word:literal),* }) => {
         $(#[$doc])*

@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use user::{Caller, User};
 
-/// The environment variable that makes the preloaded library read threads' CPU clocks also at
-/// publications.
+/// The environment variable that makes the preloaded library read threads' CPU clocks not only at
+/// callbacks, but also at publications.
 const CLOCKS: &str = "ONBEAT_PRELOAD_CLOCKS";
 
 const TERMINATE_AFTER: Duration = Duration::from_secs(10);
@@ -58,8 +58,8 @@ pub struct CommandLibrary {
 }
 
 pub enum Observed<'a> {
-    /// BPF programs observe the command. They may suspend its processes while onbeat attaches
-    /// probes.
+    /// BPF programs observe the command. The programs may suspend the command's processes while
+    /// onbeat attaches probes.
     Suspended(&'a Suspended, Option<&'a CommandLibrary>),
     Preloaded {
         place: &'a Place,

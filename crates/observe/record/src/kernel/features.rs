@@ -18,7 +18,7 @@ pub struct Features {
     /// CONFIG_SCHED_INFO).
     pub delays: bool,
     /// BPF programs can read the registers with which a task entered the kernel (5.15). Together
-    /// with [`Features::delays`], they show that a thread waits for work.
+    /// with [`Features::delays`], the registers show that a thread waits for work.
     pub task_registers: bool,
     /// The tracepoint `sched_switch` passes the state of the thread that leaves the CPU (5.18).
     pub switch_state: bool,

@@ -28,8 +28,8 @@ pub fn is_refused(error: &str) -> bool {
 }
 
 /// Adds the name of the file system to the error with which the kernel refused a probe, if this
-/// file system does not allow probes. The kernel then returns only EIO, because it cannot read the
-/// file's pages by itself.
+/// file system does not allow probes. On such a file system the kernel returns only EIO, because it
+/// cannot read the file's pages by itself.
 pub fn explained(error: String, file: &File) -> String {
     if !error.contains(IO_ERROR) && !error.contains("os error 5)") {
         return error;

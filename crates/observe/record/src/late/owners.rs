@@ -78,8 +78,8 @@ pub struct Found {
 }
 
 /// A possible rcl handle of an endpoint, at the address `at`. The handle points to rcl's private
-/// `impl` struct. That struct points to the endpoint's rmw struct, `words` machine words after its
-/// start.
+/// `impl` struct. The `impl` struct has a pointer to the endpoint's rmw struct, `words` machine
+/// words after the start of the `impl` struct.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Holder {
     target: usize,
@@ -87,9 +87,9 @@ struct Holder {
     at: u64,
 }
 
-/// A guessed memory layout, as two distances in machine words. The first is the offset of the rmw
-/// pointer in rcl's private `impl` struct. The second leads from an endpoint's handle to its node's
-/// handle.
+/// A guessed memory layout, as two distances in machine words. The first distance is the offset of
+/// the rmw pointer in rcl's private `impl` struct. The second distance leads from an endpoint's
+/// handle to the handle of the endpoint's node.
 type Layout = (u64, i64);
 
 /// The pairs of node handle and endpoint handle that were found, by layout and by the endpoint's
@@ -161,8 +161,10 @@ fn sites(memory: &impl Memory, wanted: impl Fn(u64) -> bool) -> Vec<(u64, u64)> 
 #[derive(Default)]
 struct Nodes {
     names: BTreeMap<u64, String>,
-    /// The possible rcl handles of nodes. The value lists the rmw structs to which the private
-    /// struct behind a handle points: the pointer's offset in words, and the rmw struct's address.
+    /// The addresses that may be rcl handles of nodes. A node's handle points to a private struct,
+    /// and this struct points to the node's rmw struct. Each value lists the private struct's
+    /// pointers to rmw structs of nodes: the pointer's offset in words, and the address of the rmw
+    /// struct. The list is empty if the address is not a node's handle.
     handles: HashMap<u64, Vec<(u64, u64)>>,
     place: Option<u64>,
 }
@@ -210,10 +212,10 @@ impl Nodes {
         Some(inside.find(|w| Some(w.0) == self.place)?.1)
     }
 
-    /// Picks the nodes' rcl handles from the candidates in `votes`. All nodes' private structs have
-    /// the same layout. A candidate with another layout belongs to another kind of object, which
-    /// happens to lie before a node's private struct. If a node has several candidates, picks the
-    /// one that was found near most endpoints.
+    /// Picks the nodes' rcl handles from the candidates in `votes`. In the private structs of all
+    /// nodes, the pointer to the rmw struct has the same offset. A candidate with another offset
+    /// belongs to another kind of object, which happens to lie before a node's private struct. If a
+    /// node has several candidates, picks the one that was found near most endpoints.
     fn real_handles<'v>(&mut self, votes: impl Iterator<Item = &'v Votes>) -> BTreeSet<u64> {
         let mut count: BTreeMap<u64, usize> = BTreeMap::new();
         for (handle, _) in votes
@@ -353,10 +355,10 @@ fn words_around(memory: &impl Memory, site: u64) -> Vec<(i64, u64)> {
         .collect()
 }
 
-/// Chooses the memory layouts that fit the most endpoints. Returns for each endpoint the node
-/// handle and the rcl handle by these layouts. Leaves out endpoints for which these layouts
-/// disagree. A layout that fits only one of several `endpoints` of a kind counts as chance, because
-/// a node's handle always lies somewhere near.
+/// Chooses the memory layouts that fit the most endpoints. Returns the index of each endpoint, with
+/// the node's handle and the endpoint's rcl handle by these layouts. Leaves out endpoints for which
+/// these layouts disagree. If there are several `endpoints` of a kind, a layout that fits only one
+/// of them counts as chance, because some node's handle always lies near an endpoint.
 fn elect(votes: &Votes, endpoints: usize) -> Vec<(usize, (u64, u64))> {
     let most = votes.values().map(BTreeMap::len).max().unwrap_or(0);
     if most == 1 && endpoints > 1 {

@@ -9,14 +9,14 @@ use std::collections::{BTreeSet, HashMap};
 /// The largest number of probes in the files of one user, enough for ten installations of ROS 2.
 /// Root's files have no limit.
 const PROBES_PER_USER: usize = 512;
-/// The number of probed files above which onbeat probes no more files of users. For root's files
-/// the number is twice as high.
+/// The number of probed files above which onbeat probes no more files of ordinary users. For root's
+/// files, the limit is twice as high.
 const FILES_MAX: usize = 1 << 16;
 const FILES_PER_USER: usize = FILES_MAX / 8;
 const SENTENCES_MAX: usize = 50;
 
-/// A counter of the probes and the probed files of each Linux user, which are both limited. It also
-/// collects a sentence about each probe or file that was skipped because of a limit.
+/// A counter of the probes and the probed files of each Linux user. Both numbers have limits. The
+/// counter also collects a sentence about each probe or file that was skipped because of a limit.
 #[derive(Debug, Default)]
 pub struct Budget {
     visited_pid: Option<u32>,
@@ -29,8 +29,9 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Starts to count probes for the files of a process, or of an installation of ROS 2 if `pid`
-    /// is `None`.
+    /// Sets the process whose files are probed next: the probes and files count for the user of
+    /// this process. `None` stands for an installation of ROS 2, whose probes and files count for
+    /// no user.
     pub fn visit(&mut self, pid: Option<u32>) {
         self.visited_pid = pid;
         self.user = pid.map(|pid| onbeat_proc::user(pid).map_or(u32::MAX, |user| user.uid));

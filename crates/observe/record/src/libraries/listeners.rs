@@ -16,8 +16,8 @@ const LISTENER_CONSEQUENCE: &str = "callbacks of listeners appear as loops that 
 
 const FUNCTIONS_PER_PROCESS_MAX: usize = 256;
 
-/// The largest number of one user's files whose functions are probed. A file stays counted after
-/// its probes are detached.
+/// The largest number of files of one user in which onbeat probes the functions of listeners. A
+/// file stays counted after its probes are detached.
 const FILES_PER_USER_MAX: usize = 64;
 /// Symbols that only the C library, its loader and the unwinder export. A probe at the return of a
 /// function of these libraries would break the function: `setjmp` stores the return address, and
@@ -38,8 +38,8 @@ struct ProcessProbes {
 #[derive(Default)]
 pub(super) struct Listeners {
     processes: HashMap<u32, ProcessProbes>,
-    /// The number of each probe, by file and BPF program. All functions of one file share one
-    /// number per BPF program.
+    /// The number that stands for a probe in records, by file and BPF program. All functions of a
+    /// file that are probed with the same BPF program share one number.
     numbers: HashMap<((u64, u64), &'static str), u32>,
     files: HashMap<Option<u32>, HashSet<(u64, u64)>>,
 }

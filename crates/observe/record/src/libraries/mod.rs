@@ -547,9 +547,9 @@ impl Libraries {
         Some(tracing)
     }
 
-    /// Probes the program of a process and its own libraries. They may contain executors of
-    /// onbeat-flow and input callbacks of synchronisers (message_filters), which are compiled into
-    /// the user's code.
+    /// Probes the program of a process and its own libraries. The program and the libraries may
+    /// contain executors of onbeat-flow and input callbacks of synchronisers (message_filters),
+    /// which are compiled into the user's code.
     pub fn visit_own(&mut self, kernel: &Kernel, pid: u32) -> usize {
         let mut attached = 0;
         self.budget.visit(Some(pid));

@@ -6,8 +6,8 @@ use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Offsets in `struct perf_event_mmap_page` of the kernel's write position and of the reader's
-/// position.
+/// Offsets in `struct perf_event_mmap_page`: `HEAD` of the kernel's write position, `TAIL` of the
+/// reader's position.
 const HEAD: usize = 1024;
 const TAIL: usize = 1032;
 /// The longest accepted record in bytes. Real records contain at most a name of 16 bytes and some

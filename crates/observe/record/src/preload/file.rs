@@ -85,7 +85,8 @@ impl Head {
 ///
 /// Each position is read twice, because the writer may be changing it. The first reading counts if
 /// both readings are equal. The first reading also counts if it is larger than the position in
-/// `known` and the second reading is not smaller. Otherwise the position in `known` counts.
+/// `known` and the second reading is not smaller than the first. Otherwise the position in `known`
+/// counts.
 pub fn written(file: &File, rings: usize, known: &[Ring]) -> Result<Vec<u64>, Fault> {
     let mut first = vec![0; rings * RING_HEAD_BYTES];
     let mut second = first.clone();

@@ -274,7 +274,8 @@ impl ProcessFile {
         fault.map_or(Ok(all), Err)
     }
 
-    /// Returns whether the process is known to have ended. Checks at most once per [`CHECK_EVERY`].
+    /// Returns whether the process is known to have ended. Returns false if the process is not in
+    /// the PID namespace `namespace`, or if the last check was less than [`CHECK_EVERY`] ago.
     fn has_ended(&mut self, namespace: u64) -> bool {
         let Some(head) = self.head.as_ref().filter(|h| h.namespace == namespace) else {
             return false;

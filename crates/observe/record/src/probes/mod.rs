@@ -19,8 +19,8 @@ pub enum Distribution {
     /// The generation that adds the functions `ros_trace_enabled_*` and `ros_trace_do_*` to the
     /// functions of Humble.
     Iron,
-    /// The generation whose `rmw_publish` has a handle and a time stamp. It also adds intra-process
-    /// events.
+    /// The generation whose `rmw_publish` has a handle and a time stamp. This generation also adds
+    /// events of intra-process communication.
     Jazzy,
     /// The generation that adds request and response events. The distribution Lyrical has the same
     /// events.
@@ -163,7 +163,7 @@ pub const FLOW_COUNTER: &str = "onbeat_flow_watched";
 /// The ELF section that marks a file with onbeat-flow's executors.
 pub const FLOW_NOTE: &str = ".note.onbeat";
 
-/// The prefix of the mangled names of `message_filters::Synchronizer<...>` members. These are
+/// The prefix of the mangled names of `message_filters::Synchronizer<...>` members. The members are
 /// template instances in the user's own programs and libraries.
 pub const SYNC_PREFIX: &str = "_ZN15message_filters12SynchronizerI";
 /// The part of a mangled name that marks an input callback `cb<N>(event)` of a synchroniser.

@@ -22,8 +22,8 @@ pub struct FileOptions {
     pub max_segments: Option<usize>,
     /// The longest time that a block covers. A killed recorder loses no more than this time.
     pub flush_every: Duration,
-    /// Whether the trace belongs to root under sudo, instead of the user. This is for a trace that
-    /// the caller deletes itself.
+    /// Whether, under sudo, the trace belongs to root instead of the user who called sudo. This is
+    /// for a caller that deletes the trace itself.
     pub is_private: bool,
 }
 
@@ -65,8 +65,9 @@ pub struct RecordOptions {
     /// The size of the ring buffer in bytes. It is rounded up to a power of two.
     pub buffer_bytes: u32,
     pub placement: PlacementPolicy,
-    /// Keeps the privileges that recording no longer needs after the probes are attached. This is
-    /// for a caller that changes the machine while it records.
+    /// If true, the recorder keeps all its privileges after the probes are attached, although
+    /// recording no longer needs some of them. This is for a caller that changes the machine while
+    /// it records.
     pub keep_privileges: bool,
     /// Determines, in the kernel, to which execution of a chain each item belongs. See
     /// [`Control::lineage`](super::Control::lineage).

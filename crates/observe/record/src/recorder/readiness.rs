@@ -9,7 +9,7 @@ use std::collections::HashMap;
 /// later brings more probes, but earlier events stay valid.
 const LOADING_NS: u64 = 3_000_000_000;
 
-/// The time from which events of each process are recorded (CLOCK_MONOTONIC).
+/// For each process: the time from which the process's events are recorded (CLOCK_MONOTONIC).
 #[derive(Debug, Default)]
 pub struct Readiness {
     start_ns: u64,

@@ -26,8 +26,8 @@ use onbeat_trace::{Event, EventKind};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// The times after which onbeat looks for libraries of a process again. A process may load ROS 2
-/// unnoticed if it runs while onbeat probes its dynamic linker for the first time.
+/// The times from the first probe on a process's dynamic linker until onbeat looks for libraries of
+/// the process again. A process may load ROS 2 unnoticed if it runs while onbeat places this probe.
 const VISIT_AGAIN: [Duration; 3] = [
     Duration::from_millis(50),
     Duration::from_millis(500),
@@ -51,11 +51,11 @@ pub struct Recording {
     crowd: Crowd,
     border: Border,
     all_threads: Option<AllThreads>,
-    /// Memory for the records of one turn. It is empty between turns.
+    /// Memory for the records that one call of `turn` takes. It is empty between calls.
     decoded: Vec<Decoded>,
 }
 
-/// The largest number of records whose memory is kept from one turn to the next.
+/// The largest number of records whose memory is kept from one call of `turn` to the next.
 const DECODED_ROOM_MAX: usize = 1 << 14;
 
 impl Recording {
@@ -151,8 +151,9 @@ impl Recording {
         }
     }
 
-    /// Marks the processes that the named processes have started, except this process and its
-    /// children. Returns all marked processes.
+    /// Marks the processes that the processes in `named` have started: onbeat observes marked
+    /// processes and the children that they start later. Leaves out this process and its children.
+    /// Returns `named` and all processes that were marked.
     fn mark_descendants(&self, named: &[u32]) -> Vec<u32> {
         let own = onbeat_proc::tree(std::process::id());
         let mut marked = named.to_vec();
@@ -188,7 +189,7 @@ impl Recording {
     }
 
     /// Returns whether a process is within the user's limits. A process outside of the limits is
-    /// not recorded. It is counted if it uses ROS 2.
+    /// not recorded, but counted if it uses ROS 2.
     fn is_inside(&mut self, pid: u32, uses_ros: bool) -> bool {
         let libraries = &mut self.libraries;
         let counts = || uses_ros || libraries.is_traceable(pid, false);

@@ -262,7 +262,7 @@ pub enum EventKind {
     /// A message synchroniser (`message_filters`) gets an input on this thread.
     SyncInput { filter: u64 },
     /// A synchroniser with the approximate-time policy gets an input on this thread. With this
-    /// policy, it publishes only when the next input comes.
+    /// policy, the synchroniser publishes only when the next input comes.
     SyncApproximate { filter: u64 },
     /// The item `number` is sent at an end of a link (`onbeat_link_send`).
     LinkSend { end: u64, number: u64 },

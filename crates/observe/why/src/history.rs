@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 /// entry has at most 40 bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Room {
-    /// The number of entries up to which no entry is dropped because of its age.
+    /// The number of entries that may stay even if they are older than the history's window.
     few: usize,
     /// The maximum number of entries.
     max: usize,

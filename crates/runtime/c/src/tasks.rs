@@ -104,7 +104,7 @@ impl Tasks {
     /// Writes the number of the task that was added last.
     ///
     /// # Safety
-    /// The place is null or can be written.
+    /// `place` is null or can be written.
     unsafe fn number(&self, place: *mut u32) -> Outcome<OnbeatCode> {
         let last = u32::try_from(self.ids.len() - 1).unwrap_or(u32::MAX);
         // SAFETY: the caller promises it.

@@ -136,8 +136,8 @@ impl Nests {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Slot {
     pub(crate) number: u32,
-    /// All properties that the entity's id shows were known when it got its number. The number is
-    /// then the same in every run.
+    /// All properties that the entity's id shows were known when the entity got its number. The
+    /// number is then the same in every run.
     pub(crate) sure: bool,
 }
 

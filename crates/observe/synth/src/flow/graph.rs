@@ -159,8 +159,8 @@ pub(crate) struct Vertex {
     /// The address of a timer's clock, or 0 if it is unknown. In rclpy, each node has its own
     /// clock.
     clock: u64,
-    /// The rank among the vertices with equal `looks` (kind, node, name, caller and period). It is
-    /// given by the slot of the vertex's entity, then by the order of creation.
+    /// The rank among the vertices with equal `looks` (kind, node, name, caller and period). The
+    /// slot of the vertex's entity decides, then the order of creation.
     pub(crate) rank: (Slot, u64),
     pub(crate) runs: Executions,
     pub(crate) outputs: Vec<NameId>,

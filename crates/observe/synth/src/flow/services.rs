@@ -375,8 +375,8 @@ impl Flow {
         }
     }
 
-    /// Handles the end of a service's callback. `time` is the time of its last output or of its
-    /// end.
+    /// Handles the end of a service's callback. `time` is the time of the callback's last output,
+    /// or the callback's end if it has no output.
     ///
     /// Returns true if the response comes later. The stored call then keeps the lineages.
     pub(super) fn end_call(

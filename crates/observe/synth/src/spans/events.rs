@@ -161,8 +161,9 @@ impl Spans {
     /// Reports whether a span that ends is only the call of a timer. The timer's callback then runs
     /// on another thread.
     ///
-    /// Late attach: also returns true for a short span that may be such a call, until the process
-    /// has shown its client library or has made [`CALLS_UNTIL_LIBRARY_SEEN`] calls.
+    /// Late attach: also returns true for a short span that may be such a call. This applies until
+    /// the recording shows the client library, but at most to the first
+    /// [`CALLS_UNTIL_LIBRARY_SEEN`] timer calls of the thread.
     pub(super) fn is_call_only(
         &self,
         cx: &Context,

@@ -40,8 +40,9 @@ pub(super) struct Sleeps {
     long_ns: u64,
     needs_mutex: bool,
     woken: Option<u64>,
-    /// The mark at which the thread woke up for its current work. Before that, it slept long, or it
-    /// used almost no CPU time after its last trigger or publication.
+    /// The mark at which the thread woke up for its current work. Before this wake-up, the thread
+    /// slept long, or it used almost no CPU time between its last trigger or publication and its
+    /// sleep.
     up: Option<Mark>,
     /// The thread's total CPU time in ns at its last trigger, its last publication, or its wake-up
     /// for the current work, whichever was latest.
@@ -140,7 +141,7 @@ impl Sleeps {
     }
 
     /// Returns the mark at which the thread's longest sleep began. A sleep that has not ended at
-    /// `time` is considered, too.
+    /// `time` counts up to `time`.
     pub(super) fn longest_until(&self, time: u64) -> Option<Mark> {
         let longest = self.longest.map(|longest| (longest.length, longest.from));
         let now = self.asleep.filter(|_| !self.needs_mutex).zip(self.last);

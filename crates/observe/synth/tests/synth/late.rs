@@ -697,8 +697,8 @@ fn a_polling_callback_is_recognised_wherever_the_recording_begins_or_ends_in_it(
 
 /// Returns the events of a process with intra-process communication, and of a listener in another
 /// process. For the listener, rclcpp publishes each message through the middleware as well. The
-/// process's own subscription takes this copy, too, and rclcpp drops it. The recorder finds the
-/// names of the publishers at `publishers_at`.
+/// subscription in the publishing process takes that second copy as well, and rclcpp drops it. The
+/// recorder finds the names of the publishers at `publishers_at`.
 fn intra_and_listener(publishers_at: &str) -> String {
     let mut trace = COMMAND.to_string();
     trace += &format!(

@@ -34,8 +34,8 @@ fn py(t: u64, what: &str) -> String {
     format!("{t}us cpu0 10/10 {what}\n")
 }
 
-/// Returns the events of the listener from `t` us on. It takes the items `(rmw, source us)`, and
-/// its callbacks take 100 us each.
+/// Returns the events of the listener from `t` us on. `items` has, for each take, the rmw handle of
+/// the subscription and the source time stamp in us. The callback of each item takes 100 us.
 fn hear(t: u64, items: &[(u64, u64)]) -> String {
     let mut text = String::new();
     for (i, (rmw, source)) in items.iter().enumerate() {

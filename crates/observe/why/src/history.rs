@@ -312,8 +312,8 @@ impl Thread {
     }
 }
 
-/// Returns the number of parts at the front of the list for which `is_before` returns true. It must
-/// return false for all parts behind them.
+/// Returns the number of parts at the front of the list for which `is_before` returns true.
+/// `is_before` must return false for all parts behind them.
 ///
 /// The search begins at the back of the list, because most results are near the back.
 fn partition<T>(parts: &VecDeque<Part<T>>, is_before: impl Fn(&Part<T>) -> bool) -> usize {

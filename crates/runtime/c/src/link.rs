@@ -65,7 +65,7 @@ pub unsafe extern "C" fn onbeat_key_close(key: *mut OnbeatKey) -> OnbeatCode {
 #[derive(Debug)]
 pub(crate) enum Transport {
     Shm(Shm),
-    /// An end over TCP. It is `None` only while a call sets an option of the end.
+    /// An end over TCP. The value is `None` only while a call sets an option of the end.
     Tcp(Option<Tcp>),
 }
 

@@ -478,8 +478,8 @@ impl Flow {
         v
     }
 
-    /// Returns the vertex that an entity of a restarted process continues. This is a vertex of the
-    /// same node, type and name whose earlier entity has ended.
+    /// Returns the vertex that an entity of a restarted process continues. That vertex has the same
+    /// node, type and name, and its earlier entity has ended.
     fn find_vertex(&self, cx: &Context, looks: &VertexLooks, e: EntityId) -> Option<VertexId> {
         let nodes = &cx.entities.nodes;
         let settled = |node: Option<NodeId>| node.map(|n| nodes.settled(n));

@@ -23,8 +23,8 @@ pub(super) struct Sent {
     time: u64,
     pub(super) taken: bool,
     vertex: Option<VertexId>,
-    /// The vertex of the service that will probably take the request. It is determined when the
-    /// client sends the request.
+    /// The vertex of the service that will probably take the request. onbeat determines this vertex
+    /// when the client sends the request.
     to: Option<VertexId>,
     lineages: Lineages,
     ambiguous: bool,

@@ -278,7 +278,7 @@ const MAX_BEYOND: usize = 16;
 const MAX_CREDIT: u8 = 3;
 
 /// The number of outputs after which the evidence decides which lineages continue to an output.
-/// Until then, all of them continue.
+/// Until then, the lineages of all inputs continue.
 const MIN_OUTPUTS: u64 = 10;
 
 /// The number of executions after which onbeat no longer looks for a synchroniser in a node that
@@ -348,7 +348,8 @@ impl Output {
     }
 
     /// Returns the other subscriptions whose lineages are followed into an output of the
-    /// subscription `me`. The list is empty if `me` does not wait for others.
+    /// subscription `me`. The list is empty if the callback of `me` does not wait for other
+    /// subscriptions.
     ///
     /// If the node's name is guessed, the list contains only subscriptions that pass their inputs
     /// to the same synchroniser as `me`.
@@ -376,9 +377,9 @@ impl Output {
         }
     }
 
-    /// Returns the replay that shows which inputs an output joins, if there is one. Also returns
-    /// the other subscriptions whose lineages are followed into the output. `is_stated` reports
-    /// whether the user allows a subscription as an input.
+    /// Returns the number of the replay that shows which inputs an output joins, if such a replay
+    /// exists. Also returns the other subscriptions whose lineages are followed into the output.
+    /// `is_stated` reports whether the user allows a subscription as an input.
     fn waits_for(
         &self,
         (members, replays): (&[Member], &Replays),

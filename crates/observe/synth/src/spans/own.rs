@@ -23,8 +23,8 @@ pub(super) struct OwnThread {
     first_run: FirstRun,
     last_cpu: u16,
     is_executor: bool,
-    /// The thread creates nodes or endpoints, so it is not a worker of rclpy's pool. It triggers
-    /// the guard conditions of executors to announce the new nodes and endpoints.
+    /// The thread creates nodes or endpoints, so it is not a worker of rclpy's pool. The thread
+    /// triggers the guard conditions of executors to announce the new nodes and endpoints.
     makes_endpoints: bool,
     /// The thread has published while no callback was known to run on it. After a late attach, the
     /// first such publication may come from a callback that began before the recording.

@@ -18,7 +18,7 @@ pub(super) struct Guards {
     /// rclpy.
     pub(super) doubted: bool,
     /// The guard condition that a pool of threads, other than rclpy's, triggers after each
-    /// callback. It is 0 if none is known.
+    /// callback. 0 if no such guard condition is known.
     pub(super) pool: u64,
 }
 

@@ -762,8 +762,8 @@ fn a_take_that_rclcpp_drops_is_not_the_callback_of_an_intra_process_subscription
 
 /// Returns the events of an application's own executor, which calls all timers that are due and
 /// then runs their callbacks. The timer 0x50 is due each 10 ms (callback 0x60, 1 ms, publishes
-/// `/a`), and the timer 0x51 each 20 ms (callback 0x61, 2 ms). With `together`, both are due each
-/// time.
+/// `/a`), and the timer 0x51 each 20 ms (callback 0x61, 2 ms). If `together` is set, both timers
+/// are due each 10 ms.
 fn own_loop(start: &str, together: bool) -> String {
     let mut trace = start.to_string();
     for ms in (10..401).step_by(10) {

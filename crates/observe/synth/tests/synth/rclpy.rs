@@ -615,8 +615,8 @@ fn a_node_found_by_name_and_one_created_with_that_name_are_the_same() {
     }
 }
 
-/// Returns the events of a timer's callback on thread 11 that calls a service (`Client.call`). It
-/// sleeps until thread 12, which took the response, has handled it. Then it publishes.
+/// Returns the events of a timer's callback on thread 11 that calls a service (`Client.call`). The
+/// callback sleeps until thread 12, which took the response, has handled it. Then it publishes.
 fn blocking_call(t: u64, sequence: u64) -> String {
     let gid = "gid=01010101010101010101010101010101";
     let timer = [

@@ -551,8 +551,8 @@ OnbeatCode onbeat_end_close(struct OnbeatEnd *end);
 // `name` ends with 0, `tasks` can be written. Null is refused.
 OnbeatCode onbeat_tasks_new(const char *name, struct OnbeatTasks **tasks);
 
-// Adds a task that runs once per period, from `offset_ns` on. Writes the number of the task to
-// `task` unless that is null.
+// Adds a task that runs once per period: at `offset_ns`, `offset_ns` + `period_ns` and so on, on
+// CLOCK_MONOTONIC. Writes the number of the task to `task` unless that is null.
 //
 // # Safety
 // `tasks` is open, `name` ends with 0, `run` may be called with `context`. Null is refused, except

@@ -313,7 +313,7 @@ impl Output {
 
     /// Counts an output that another subscription's callback published. Adds 1 to `followed` if the
     /// lineages of subscription `i` are followed into the output, otherwise to `passed_over`.
-    /// `early` is set if the junction has too few outputs so far.
+    /// `early` is set if the junction has too few outputs so far to show which inputs it joins.
     fn count_followed(&mut self, i: usize, followed: bool, early: bool) {
         let part = &mut self.parts[i];
         part.seen.followed += u64::from(followed);

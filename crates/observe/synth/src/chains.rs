@@ -39,8 +39,8 @@ const DENSE: usize = 1024;
 /// references back.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lineages {
-    /// The origins of the data over all paths. They include the origins of paths that are not
-    /// followed because there are too many.
+    /// The origins of the data over all paths, also over those that are not followed because there
+    /// are too many paths.
     origins: Option<OriginsId>,
     len: u8,
     /// The last step of each path that the data took. Only the first `len` entries are valid.

@@ -96,7 +96,8 @@ pub struct Meanwhile {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<Culprit>,
     /// The state that the culprit was in for at least half of the time for which it was the
-    /// culprit. `None` if there is no such state, for example because the culprit ran on a CPU.
+    /// culprit. `None` if no state took half of this time, for example because the culprit ran on a
+    /// CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub during: Option<During>,
     /// The reason why the state is unknown. `None` for all other states.

@@ -367,9 +367,9 @@ impl Causes {
     /// continues it, if there is one. Returns the numbers of the components that were merged into
     /// others.
     ///
-    /// The time that threads of a forgotten process took from other threads still counts. It counts
-    /// for the process that continues the forgotten one. Without such a process, it counts for all
-    /// programs that have threads of the same name.
+    /// The time that threads of a forgotten process took from other threads still counts: for the
+    /// process that continues the forgotten one or, without such a process, for all programs that
+    /// have threads of the same name.
     pub(super) fn forget<'a>(
         &mut self,
         gone: &BTreeMap<u32, Option<u32>>,

@@ -39,11 +39,11 @@ const DENSE: usize = 1024;
 /// references back.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lineages {
-    /// The origins of the data over all paths. Paths that are not followed because there are too
-    /// many are included.
+    /// The origins of the data over all paths, also over those that are not followed because there
+    /// are too many paths.
     origins: Option<OriginsId>,
     len: u8,
-    /// Only the first `len` entries are valid.
+    /// The last step of each path that the data took. Only the first `len` entries are valid.
     steps: [StepId; MAX_LINEAGES],
 }
 
@@ -390,9 +390,9 @@ pub(crate) struct PathNode {
     /// that callback in the latest execution.
     cut: Option<u64>,
     pub(crate) lost: PerMode<u64>,
-    /// The number of lineages that were dropped at this path because there were too many. A lineage
-    /// is dropped when it should reach the path's last callback, or when it should continue from
-    /// there.
+    /// The number of lineages that were dropped because there were too many, and that count for
+    /// this path. They were dropped when they reached the path's last callback, or when they were
+    /// to continue from there.
     pub(crate) dropped: PerMode<u64>,
     pub(crate) terminal: Option<Box<Terminal>>,
 }

@@ -730,8 +730,9 @@ impl Synth {
         }
     }
 
-    /// Late attach: reports whether the ring buffer `e` has no known topic yet and gets one now. It
-    /// gets one if the thread that puts an item into the buffer also publishes on a topic.
+    /// Late attach: reports whether the ring buffer `e` has no known topic yet and gets one now.
+    /// The buffer gets a topic if the thread that puts an item into the buffer also publishes on a
+    /// topic.
     fn gets_name(&self, at: At, e: EntityId) -> bool {
         let entities = &self.cx.entities;
         let publisher = self.spans.intra_publisher(at.thread);

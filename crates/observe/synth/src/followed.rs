@@ -30,7 +30,7 @@ pub struct ChainStep {
     /// The number of the topic over which the data came, for [`Synth::name`](super::Synth::name).
     /// `None` for the first step.
     pub name: Option<u32>,
-    /// The step is a synchroniser, and the callback of the previous step published its output. The
+    /// The step is a synchroniser whose output the callback of the previous step published. The
     /// model leaves out this step if that callback does not wait for other inputs.
     pub own: bool,
     /// The time at which the previous step published the data. It is not before the start of the

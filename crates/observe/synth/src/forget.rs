@@ -18,13 +18,14 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Forgotten {
     pub nodes: u64,
-    /// How many callbacks of nodes that stay were forgotten.
+    /// The number of forgotten callbacks whose nodes stay.
     pub lone_callbacks: u64,
-    /// The callbacks and synchronisers, as indices into [`Synth::callback_ids`].
+    /// The forgotten callbacks and synchronisers, as indices into [`Synth::callback_ids`].
     pub callbacks: Vec<u32>,
-    /// The paths, as in [`ChainEnd::path`](crate::followed::ChainEnd::path).
+    /// The numbers of the forgotten paths, as in
+    /// [`ChainEnd::path`](crate::followed::ChainEnd::path).
     pub paths: Vec<u32>,
-    /// The numbers of the names, as in [`Synth::name`].
+    /// The numbers of the forgotten names, as in [`Synth::name`].
     pub names: Vec<u32>,
     /// The components that were merged into others, as indices into [`Synth::components`].
     pub components: Vec<u32>,

@@ -262,7 +262,7 @@ pub enum EventKind {
     /// A message synchroniser (`message_filters`) gets an input on this thread.
     SyncInput { filter: u64 },
     /// A synchroniser with the approximate-time policy gets an input on this thread. With this
-    /// policy, it publishes only when the next input comes.
+    /// policy, the synchroniser publishes only when the next input comes.
     SyncApproximate { filter: u64 },
     /// The item `number` is sent at an end of a link (`onbeat_link_send`).
     LinkSend { end: u64, number: u64 },
@@ -301,7 +301,7 @@ pub enum EventKind {
     /// and is still ready to run.
     SwitchOut { next_tid: u32, state: u16 },
     /// This thread is made ready to run (`sched_waking`). `waker_tid` is the thread that wakes it
-    /// if both belong to the same process, else 0.
+    /// if both threads belong to the same process, else 0.
     Wake { waker_tid: u32 },
     /// This thread gets the CPU after it slept and was then ready to run for `ready_ns`
     /// (`sched_switch`). The event replaces `Wake` if the kernel accounts for this time (Linux 5.14

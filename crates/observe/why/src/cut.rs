@@ -50,7 +50,8 @@ impl Piece {
     }
 }
 
-/// The inputs that each synchroniser joined, by the synchroniser's number and the time of the join.
+/// For each join, given by the synchroniser's number and the time of the join: the steps of the
+/// chain that brought the last input.
 pub(crate) type Joins = FxHashMap<(u32, u64), Vec<ChainStep>>;
 
 pub(crate) struct Known<'a, F> {

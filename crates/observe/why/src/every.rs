@@ -77,9 +77,9 @@ impl<T> Every<T> {
         self.follow.push(event);
     }
 
-    /// Takes the waits and joins out of the synthesis, for which the caller must have called
-    /// [`Synth::detail`]. The caller must call this function before it passes executions that were
-    /// reported at the same time to [`Every::ended`].
+    /// Takes the waits and joins out of the synthesis. The caller must have called
+    /// [`Synth::detail`] before. If the synthesis has reported executions at the same time, the
+    /// caller must call this function before it passes these executions to [`Every::ended`].
     pub fn take(&mut self, synth: &mut Synth) {
         self.take_seeing(synth, |_| {});
     }

@@ -33,8 +33,8 @@ pub enum Target {
         /// The user cut the chain. Only executions that end at the topic of the cut count.
         cut: bool,
     },
-    /// The executions of the callback with this id. Each begins when its input was published or its
-    /// timer was due.
+    /// The executions of the callback with this id. The latency of each execution counts from the
+    /// time at which its input was published or its timer was due.
     Callback(String),
 }
 

@@ -102,7 +102,7 @@ impl Copied {
         self.components.named(named);
     }
 
-    /// Returns the components of the threads that stretches name.
+    /// Returns the components to which the numbers in stretches refer.
     pub fn into_components(self) -> Components {
         self.components
     }

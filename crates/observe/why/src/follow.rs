@@ -30,7 +30,7 @@ pub(crate) struct Follow<T> {
     joins: Joins,
     waiting: VecDeque<Ended<T>>,
     now: Option<u64>,
-    /// The current time as it was before the latest call of [`Follow::advance`].
+    /// The time that was current before the latest call of [`Follow::advance`].
     last: u64,
     next_forget: u64,
     /// The current names of threads. `None` if the names in the synthesis are used.
@@ -62,8 +62,8 @@ impl<T> Follow<T> {
         self.event(event);
     }
 
-    /// Sets the time of the events that follow. Returns whether `time` is later than the time
-    /// before.
+    /// Sets the time of the events that follow. Returns whether `time` is later than all times that
+    /// were set before.
     pub(crate) fn advance(&mut self, time: u64) -> bool {
         let last = self.now.unwrap_or(time);
         let is_later = self.now.is_none_or(|now| now < time);

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 /// entry has at most 40 bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Room {
-    /// The number of entries up to which no entry is dropped because of its age.
+    /// The number of entries that may stay even if they are older than the history's window.
     few: usize,
     /// The maximum number of entries.
     max: usize,
@@ -312,8 +312,8 @@ impl Thread {
     }
 }
 
-/// Returns the number of parts at the front of the list for which `is_before` returns true. It must
-/// return false for all parts behind them.
+/// Returns the number of parts at the front of the list for which `is_before` returns true.
+/// `is_before` must return false for all parts behind them.
 ///
 /// The search begins at the back of the list, because most results are near the back.
 fn partition<T>(parts: &VecDeque<Part<T>>, is_before: impl Fn(&Part<T>) -> bool) -> usize {

@@ -24,7 +24,7 @@ pub(crate) fn put(to: &mut Vec<u8>, mut n: u64) {
     to.push(n as u8);
 }
 
-/// Writes records to `out`. After a write error, it drops all further records, and
+/// Writes records to `out`. After a write error, the spool drops all further records, and
 /// [`Spool::finish`] returns the error.
 pub(crate) struct Spool<W> {
     out: W,

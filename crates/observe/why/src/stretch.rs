@@ -80,7 +80,7 @@ impl During {
         }
     }
 
-    /// Reports whether a text should mention the culprit's state. It should not if the culprit only
+    /// Reports whether a text should mention the culprit's state. Returns false if the culprit only
     /// ran its own code or the client library.
     pub(crate) fn is_telling(&self) -> bool {
         self.by.is_some() || !matches!(self.kind, Kind::Runs | Kind::Library)

@@ -36,7 +36,8 @@ fn talk(ms: u64) -> String {
     )
 }
 
-/// Returns the events of a take at `ms` of the item published at `source` ms, and of its callback.
+/// Returns the events of the listener at `ms` ms: it takes the item that was published at `source`
+/// ms, and its callback runs.
 fn listen(ms: u64, source: u64) -> String {
     format!(
         "{ms}ms cpu1 20/20 switch_in

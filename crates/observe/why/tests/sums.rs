@@ -174,8 +174,8 @@ fn scheduled(events: &[Event], picks: &[u8]) -> Vec<Event> {
     all
 }
 
-/// Cuts all executions of chains beside the synthesis, and beside a copy of its facts that gets
-/// news after every few events. Both must report the same stretches.
+/// Cuts all executions of chains in two ways: with the facts of the synthesis, and with a copy of
+/// these facts that is updated after every few events. Both ways must give the same stretches.
 fn check_apart(events: &[Event], options: SynthOptions) -> Result<(), TestCaseError> {
     let mut synth = Synth::new(options);
     synth.detail();

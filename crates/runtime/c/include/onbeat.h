@@ -221,9 +221,9 @@ typedef struct OnbeatSizes {
   // The largest number of messages in each direction that are sent and not consumed yet: 1 to
   // 1024.
   size_t credits;
-  // The size of the largest message in bytes: 1 to 1 GiB.
+  // The size of the largest message in bytes, from 1 byte to 1 GiB.
   size_t message_bytes;
-  // The size of the largest value in bytes: 0 (none) to 1 GiB.
+  // The size of the largest value in bytes, at most 1 GiB. 0 means that the link has no values.
   size_t value_bytes;
 } OnbeatSizes;
 
@@ -296,7 +296,8 @@ OnbeatCode onbeat_producer_send(struct OnbeatProducer *producer,
                                 size_t length,
                                 uint64_t deadline_ns);
 
-// Sends an item without a copy, like onbeat_producer_send(): `fill` writes the payload in place.
+// Sends an item as onbeat_producer_send() does, but without a copy: `fill` writes the payload in
+// place.
 //
 // # Safety
 // `producer` is open, and `fill` may be called with `context`. Null is refused, except for
@@ -339,8 +340,8 @@ OnbeatCode onbeat_consumer_receive(struct OnbeatConsumer *consumer,
                                    size_t capacity,
                                    struct OnbeatItem *item);
 
-// Receives the next item without a copy, like onbeat_consumer_receive(): `take` reads it in place.
-// The item counts as consumed when `take` returns.
+// Receives the next item as onbeat_consumer_receive() does, but without a copy: `take` reads it in
+// place. The item counts as consumed when `take` returns.
 //
 // # Safety
 // `consumer` is open, and `take` may be called with `context`. Null is refused, except for
@@ -392,8 +393,8 @@ OnbeatCode onbeat_send(struct OnbeatOutgoing *outgoing,
                        uint64_t deadline_ns,
                        uint64_t *number);
 
-// Sends a message without a copy, like onbeat_send(): `fill` writes the message into the send
-// buffer.
+// Sends a message as onbeat_send() does, but without a copy: `fill` writes the message into the
+// send buffer.
 //
 // # Safety
 // The rules of onbeat_send() apply, and `fill` may be called with `context`.
@@ -430,7 +431,7 @@ OnbeatCode onbeat_receive(struct OnbeatIncoming *incoming,
                           size_t *length,
                           uint64_t *number);
 
-// Receives the next message without a copy, like onbeat_receive(): `take` reads it from the
+// Receives the next message as onbeat_receive() does, but without a copy: `take` reads it from the
 // receive buffer. The message counts as consumed when `take` returns.
 //
 // # Safety
@@ -496,7 +497,8 @@ OnbeatCode onbeat_end_tcp(const char *address,
                           struct OnbeatKey *key,
                           struct OnbeatEnd **end);
 
-// Turns off encryption after the handshake, for private networks. Both ends must do the same.
+// Makes this end send without encryption after the handshake. Use this in private networks only.
+// Both ends must do the same.
 //
 // # Safety
 // `end` is null (refused) or open.
@@ -524,8 +526,8 @@ OnbeatCode onbeat_memory_bytes(const struct OnbeatSizes *sizes, size_t *bytes);
 // Connects to the peer, checks it (key, version, sizes), and returns the two halves of the link.
 // Both ends call this function. The call waits for the other end until the deadline.
 //
-// `memory` may be null. Otherwise it has onbeat_memory_bytes() bytes, and only the link uses it
-// until the process ends (TCP only).
+// `memory` may be null, and must be null for a link in shared memory. Over TCP, it may also be the
+// address of at least onbeat_memory_bytes() bytes. Only the link uses them until the process ends.
 //
 // # Safety
 // `end` is open, `sizes` can be read, `outgoing` and `incoming` can be written. Null is refused.
@@ -549,8 +551,8 @@ OnbeatCode onbeat_end_close(struct OnbeatEnd *end);
 // `name` ends with 0, `tasks` can be written. Null is refused.
 OnbeatCode onbeat_tasks_new(const char *name, struct OnbeatTasks **tasks);
 
-// Adds a task that runs once per period, from `offset_ns` on. Writes the number of the task to
-// `task` unless that is null.
+// Adds a task that runs once per period: at `offset_ns`, `offset_ns` + `period_ns` and so on, on
+// CLOCK_MONOTONIC. Writes the number of the task to `task` unless that is null.
 //
 // # Safety
 // `tasks` is open, `name` ends with 0, `run` may be called with `context`. Null is refused, except

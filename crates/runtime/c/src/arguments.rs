@@ -101,7 +101,7 @@ impl Buffer {
 /// Writes a result, unless the caller passed null for it.
 ///
 /// # Safety
-/// The place is null or can be written.
+/// `place` is null or can be written.
 pub(crate) unsafe fn write_unless_null<T>(place: *mut T, value: T) {
     if !place.is_null() {
         // SAFETY: not null, and the caller promises the rest.

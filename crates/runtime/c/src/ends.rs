@@ -132,7 +132,8 @@ pub unsafe extern "C" fn onbeat_producer_send(
     })
 }
 
-/// Sends an item without a copy, like onbeat_producer_send(): `fill` writes the payload in place.
+/// Sends an item as onbeat_producer_send() does, but without a copy: `fill` writes the payload in
+/// place.
 ///
 /// # Safety
 /// `producer` is open, and `fill` may be called with `context`. Null is refused, except for
@@ -257,8 +258,8 @@ pub unsafe extern "C" fn onbeat_consumer_receive(
     })
 }
 
-/// Receives the next item without a copy, like onbeat_consumer_receive(): `take` reads it in place.
-/// The item counts as consumed when `take` returns.
+/// Receives the next item as onbeat_consumer_receive() does, but without a copy: `take` reads it in
+/// place. The item counts as consumed when `take` returns.
 ///
 /// # Safety
 /// `consumer` is open, and `take` may be called with `context`. Null is refused, except for

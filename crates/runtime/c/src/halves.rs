@@ -97,8 +97,8 @@ pub unsafe extern "C" fn onbeat_send(
     })
 }
 
-/// Sends a message without a copy, like onbeat_send(): `fill` writes the message into the send
-/// buffer.
+/// Sends a message as onbeat_send() does, but without a copy: `fill` writes the message into the
+/// send buffer.
 ///
 /// # Safety
 /// The rules of onbeat_send() apply, and `fill` may be called with `context`.
@@ -212,7 +212,7 @@ pub unsafe extern "C" fn onbeat_receive(
     })
 }
 
-/// Receives the next message without a copy, like onbeat_receive(): `take` reads it from the
+/// Receives the next message as onbeat_receive() does, but without a copy: `take` reads it from the
 /// receive buffer. The message counts as consumed when `take` returns.
 ///
 /// # Safety

@@ -65,7 +65,7 @@ pub unsafe extern "C" fn onbeat_key_close(key: *mut OnbeatKey) -> OnbeatCode {
 #[derive(Debug)]
 pub(crate) enum Transport {
     Shm(Shm),
-    /// An end over TCP. It is `None` only while a call sets an option of the end.
+    /// An end over TCP. The value is `None` only while a call sets an option of the end.
     Tcp(Option<Tcp>),
 }
 
@@ -156,7 +156,8 @@ impl Transport {
     }
 }
 
-/// Turns off encryption after the handshake, for private networks. Both ends must do the same.
+/// Makes this end send without encryption after the handshake. Use this in private networks only.
+/// Both ends must do the same.
 ///
 /// # Safety
 /// `end` is null (refused) or open.
@@ -214,9 +215,9 @@ pub struct OnbeatSizes {
     /// The largest number of messages in each direction that are sent and not consumed yet: 1 to
     /// 1024.
     pub credits: usize,
-    /// The size of the largest message in bytes: 1 to 1 GiB.
+    /// The size of the largest message in bytes, from 1 byte to 1 GiB.
     pub message_bytes: usize,
-    /// The size of the largest value in bytes: 0 (none) to 1 GiB.
+    /// The size of the largest value in bytes, at most 1 GiB. 0 means that the link has no values.
     pub value_bytes: usize,
 }
 
@@ -299,8 +300,8 @@ fn setup_failure(error: SetupError) -> Failure {
 /// Connects to the peer, checks it (key, version, sizes), and returns the two halves of the link.
 /// Both ends call this function. The call waits for the other end until the deadline.
 ///
-/// `memory` may be null. Otherwise it has onbeat_memory_bytes() bytes, and only the link uses it
-/// until the process ends (TCP only).
+/// `memory` may be null, and must be null for a link in shared memory. Over TCP, it may also be the
+/// address of at least onbeat_memory_bytes() bytes. Only the link uses them until the process ends.
 ///
 /// # Safety
 /// `end` is open, `sizes` can be read, `outgoing` and `incoming` can be written. Null is refused.

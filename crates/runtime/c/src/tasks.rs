@@ -104,7 +104,7 @@ impl Tasks {
     /// Writes the number of the task that was added last.
     ///
     /// # Safety
-    /// The place is null or can be written.
+    /// `place` is null or can be written.
     unsafe fn number(&self, place: *mut u32) -> Outcome<OnbeatCode> {
         let last = u32::try_from(self.ids.len() - 1).unwrap_or(u32::MAX);
         // SAFETY: the caller promises it.
@@ -139,8 +139,8 @@ pub unsafe extern "C" fn onbeat_tasks_new(
     })
 }
 
-/// Adds a task that runs once per period, from `offset_ns` on. Writes the number of the task to
-/// `task` unless that is null.
+/// Adds a task that runs once per period: at `offset_ns`, `offset_ns` + `period_ns` and so on, on
+/// CLOCK_MONOTONIC. Writes the number of the task to `task` unless that is null.
 ///
 /// # Safety
 /// `tasks` is open, `name` ends with 0, `run` may be called with `context`. Null is refused, except

@@ -5,9 +5,9 @@ use crate::ids::EntityId;
 use crate::index::NameId;
 
 impl Entities {
-    /// Returns the task that executes the goals of `action`. It belongs to the process of `status`,
-    /// the publisher by which the action's server reports the states of the goals. Creates the task
-    /// if it does not exist.
+    /// Returns the task that executes the goals of `action`. The task belongs to the process of
+    /// `status`, the publisher by which the action's server reports the states of the goals.
+    /// Creates the task if it does not exist.
     pub(crate) fn goal_task(&mut self, status: EntityId, action: NameId) -> EntityId {
         let p = self.get(status).process;
         let key = (HandleKind::Task, action.index() as u64 + 1);

@@ -136,8 +136,8 @@ impl Nests {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Slot {
     pub(crate) number: u32,
-    /// All properties that the entity's id shows were known when it got its number. The number is
-    /// then the same in every run.
+    /// All properties that the entity's id shows were known when the entity got its number. The
+    /// number is then the same in every run.
     pub(crate) sure: bool,
 }
 
@@ -207,8 +207,9 @@ impl Entity {
         }
     }
 
-    /// Returns a value that stands for the source time stamp of an item on an onbeat-link link. It
-    /// is computed from the link's number and the item's `number`, so it is the same at all ends.
+    /// Returns a value that stands for the source time stamp of an item on an onbeat-link link. The
+    /// value is computed from the link's number and the item's `number`, so it is the same at all
+    /// ends.
     pub(crate) fn link_item(&self, number: u64) -> i64 {
         self.link.unwrap_or_default().wrapping_add(number) as i64
     }

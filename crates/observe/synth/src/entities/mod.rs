@@ -117,8 +117,9 @@ impl Entities {
         self.get(e).infrastructure && !self.keep_infrastructure
     }
 
-    /// Reports whether a subscription gets the items of a publisher on the same topic. Both must be
-    /// ends of the same link, or of no link, because different links may use the same name.
+    /// Reports whether a subscription gets the items of a publisher on the same topic. The two must
+    /// be ends of the same link, or both must belong to no link, because different links may use
+    /// the same topic name.
     pub(crate) fn hears(&self, subscription: EntityId, publisher: EntityId) -> bool {
         self.get(subscription).link == self.get(publisher).link
     }

@@ -278,8 +278,9 @@ impl Entities {
         (!name.is_empty()).then(|| self.names.intern(&name))
     }
 
-    /// Decides whether the guessed node of a process is the same node as a known one. It is if the
-    /// process has exactly one known node. Otherwise it stays a guessed node.
+    /// Decides whether the guessed node of a process is the same node as a known one. The two are
+    /// the same if the process has exactly one known node. Otherwise the guessed node stays a node
+    /// of its own.
     fn settle_guess(&mut self, p: ProcessIndex) {
         let process = self.process(p);
         let (Some(guess), nodes) = (process.fallback, &process.nodes[..]) else {

@@ -50,8 +50,8 @@ pub(crate) struct Rings {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Created {
-    /// The number of nodes, entities and other objects that the process created. Each minute it is
-    /// reduced by a sixtieth.
+    /// The number of nodes, entities and other objects that the process created. This count is
+    /// reduced by a sixtieth each minute.
     count: u32,
     /// The process has exceeded [`Processes::created_max`], so its events are left out.
     is_too_much: bool,

@@ -15,8 +15,8 @@ pub(crate) type Pair = (VertexId, VertexId, Option<NameId>);
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PairFigures {
-    /// The figures of early outputs. Their data passed a junction that had too few outputs at that
-    /// time to show which inputs it joins.
+    /// The figures of early outputs. The data of such an output passed a junction when the junction
+    /// had too few outputs to show which inputs it joins.
     pub(crate) early: PerMode<PathFigures>,
     pub(crate) figures: PerMode<PathFigures>,
     newest: Option<u64>,

@@ -159,8 +159,8 @@ pub(crate) struct Vertex {
     /// The address of a timer's clock, or 0 if it is unknown. In rclpy, each node has its own
     /// clock.
     clock: u64,
-    /// The rank among the vertices with equal `looks` (kind, node, name, caller and period). It is
-    /// given by the slot of the vertex's entity, then by the order of creation.
+    /// The rank among the vertices with equal `looks` (kind, node, name, caller and period). The
+    /// slot of the vertex's entity decides, then the order of creation.
     pub(crate) rank: (Slot, u64),
     pub(crate) runs: Executions,
     pub(crate) outputs: Vec<NameId>,
@@ -478,8 +478,8 @@ impl Flow {
         v
     }
 
-    /// Returns the vertex that an entity of a restarted process continues. This is a vertex of the
-    /// same node, type and name whose earlier entity has ended.
+    /// Returns the vertex that an entity of a restarted process continues. That vertex has the same
+    /// node, type and name, and its earlier entity has ended.
     fn find_vertex(&self, cx: &Context, looks: &VertexLooks, e: EntityId) -> Option<VertexId> {
         let nodes = &cx.entities.nodes;
         let settled = |node: Option<NodeId>| node.map(|n| nodes.settled(n));

@@ -48,8 +48,8 @@ pub(super) struct Awaited {
     pub(super) skipped: Option<bool>,
 }
 
-/// The topics at which chains begin, as stated by the user. Each has the number of items that
-/// callbacks took from it.
+/// The topics at which chains begin, as stated by the user. Each topic comes with the number of its
+/// items that callbacks took.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Inputs(Vec<(NameId, u64)>);
 

@@ -23,8 +23,8 @@ pub(super) struct Sent {
     time: u64,
     pub(super) taken: bool,
     vertex: Option<VertexId>,
-    /// The vertex of the service that will probably take the request. It is determined when the
-    /// client sends the request.
+    /// The vertex of the service that will probably take the request. onbeat determines this vertex
+    /// when the client sends the request.
     to: Option<VertexId>,
     lineages: Lineages,
     ambiguous: bool,
@@ -375,8 +375,8 @@ impl Flow {
         }
     }
 
-    /// Handles the end of a service's callback. `time` is the time of its last output or of its
-    /// end.
+    /// Handles the end of a service's callback. `time` is the time of the callback's last output,
+    /// or the callback's end if it has no output.
     ///
     /// Returns true if the response comes later. The stored call then keeps the lineages.
     pub(super) fn end_call(

@@ -106,7 +106,8 @@ pub(crate) struct Part {
     /// reliably which inputs the junction joins.
     joined_early: bool,
     /// The figures of the inputs that went into outputs. Each input counts for the mode that was
-    /// active when the synchroniser started.
+    /// active when the callback that published the output passed its own input to the synchroniser,
+    /// or when that callback started if no such call is recorded.
     pub(crate) joined: PerMode<Joined>,
 }
 
@@ -124,11 +125,12 @@ pub(crate) struct Seen {
     /// Counts outputs for which the subscription had exactly one input since the previous output.
     pub(crate) once: u64,
     pub(crate) published: u64,
-    /// Counts outputs of synchronisers to which this subscription's callback also passes its
-    /// inputs.
+    /// Counts outputs of the synchroniser to which this subscription's callback passed its latest
+    /// input.
     pub(crate) shared: u64,
-    /// The number of outputs that this subscription's callback published while another
-    /// subscription, whose callback publishes this output as well, had no unused input.
+    /// Counts outputs of this subscription's callback at which another subscription had no unused
+    /// input. Only those other subscriptions are considered whose callbacks publish on the same
+    /// topic as well.
     pub(crate) alone: u64,
     /// Counts executions of this subscription's callback that did not publish, although every other
     /// subscription for which the node may wait had an input since the last output. Counting starts
@@ -276,7 +278,7 @@ const MAX_BEYOND: usize = 16;
 const MAX_CREDIT: u8 = 3;
 
 /// The number of outputs after which the evidence decides which lineages continue to an output.
-/// Until then, all of them continue.
+/// Until then, the lineages of all inputs continue.
 const MIN_OUTPUTS: u64 = 10;
 
 /// The number of executions after which onbeat no longer looks for a synchroniser in a node that
@@ -309,9 +311,9 @@ impl Output {
         self.follow == Follow::Evidence && !guessed && self.outputs < MIN_OUTPUTS
     }
 
-    /// Counts an output that another subscription's callback published. If the lineages of
-    /// subscription `i` are followed into the output, counts `followed`, otherwise `passed_over`.
-    /// `early` is set if the junction has too few outputs so far.
+    /// Counts an output that another subscription's callback published. Adds 1 to `followed` if the
+    /// lineages of subscription `i` are followed into the output, otherwise to `passed_over`.
+    /// `early` is set if the junction has too few outputs so far to show which inputs it joins.
     fn count_followed(&mut self, i: usize, followed: bool, early: bool) {
         let part = &mut self.parts[i];
         part.seen.followed += u64::from(followed);
@@ -346,7 +348,8 @@ impl Output {
     }
 
     /// Returns the other subscriptions whose lineages are followed into an output of the
-    /// subscription `me`. The list is empty if `me` does not wait for others.
+    /// subscription `me`. The list is empty if the callback of `me` does not wait for other
+    /// subscriptions.
     ///
     /// If the node's name is guessed, the list contains only subscriptions that pass their inputs
     /// to the same synchroniser as `me`.
@@ -374,9 +377,9 @@ impl Output {
         }
     }
 
-    /// Returns the replay that shows which inputs an output joins, if there is one. Also returns
-    /// the other subscriptions whose lineages are followed into the output. `is_stated` reports
-    /// whether the user allows a subscription as an input.
+    /// Returns the number of the replay that shows which inputs an output joins, if such a replay
+    /// exists. Also returns the other subscriptions whose lineages are followed into the output.
+    /// `is_stated` reports whether the user allows a subscription as an input.
     fn waits_for(
         &self,
         (members, replays): (&[Member], &Replays),
@@ -575,9 +578,10 @@ impl Output {
     }
 
     /// Returns the inputs that an approximate policy would have joined, as pairs: the index of the
-    /// subscription, and the number of the input. `place` is the number of earlier outputs on the
-    /// same input. The list is empty if that policy does not explain the outputs, or if calls or
-    /// the user show the inputs.
+    /// subscription, and the number of the input. `place` is the number of outputs that the
+    /// publishing callback had already published on its present input. The list is empty if that
+    /// policy does not explain the outputs, or if the inputs are known from recorded calls of the
+    /// synchroniser or from the user.
     fn otherwise(
         &self,
         replays: &Replays,
@@ -633,8 +637,9 @@ impl Output {
 
     /// Returns the number of the input of the subscription `i` that went into an output.
     ///
-    /// The result is the unused input whose chain began at the usual distance from the chain of the
-    /// publishing callback's input. While no distance is known, it is the oldest unused input.
+    /// The result is the unused input whose chain start lies nearest to its usual distance from the
+    /// chain start of the publishing callback's input. While no usual distance is known, the result
+    /// is the oldest unused input.
     fn choose(&self, i: usize, member: &Member, by: &Published) -> Option<u64> {
         let (part, own) = (&self.parts[i], &self.parts[by.me].shift);
         let left = part.left(member);

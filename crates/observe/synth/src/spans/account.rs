@@ -96,8 +96,9 @@ impl Account {
         }
     }
 
-    /// Records that scheduler events of the thread begin now. If the recording stated before that
-    /// it had none, the thread's earlier times are uncertain, and one doubt is counted.
+    /// Records that scheduler events of the thread begin now. If the recording stated earlier that
+    /// the thread has no scheduler events, the thread's earlier times are uncertain, and one doubt
+    /// is counted.
     fn schedule(&mut self) {
         if !self.scheduled {
             self.scheduled = true;

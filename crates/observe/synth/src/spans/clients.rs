@@ -10,14 +10,14 @@ use rustc_hash::{FxHashMap, FxHashSet};
 /// likely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fit {
-    /// The client and the endpoint belong to different nodes, or another client usually publishes
-    /// by the endpoint.
+    /// The client and the endpoint belong to different nodes, or the code of another client usually
+    /// publishes by the endpoint.
     None,
-    /// The client and the endpoint belong to the same node, but the client usually publishes by
-    /// another endpoint.
+    /// The client and the endpoint belong to the same node, but the code of this client usually
+    /// publishes by another endpoint.
     Busy,
-    /// The client and the endpoint belong to the same node, and the client has no usual endpoint so
-    /// far.
+    /// The client and the endpoint belong to the same node, and no endpoint is known so far by
+    /// which the code of this client usually publishes.
     Free,
     Usual,
 }

@@ -19,8 +19,8 @@ pub(super) struct PendingResponse {
     pub(super) input: Input,
     pub(super) thread: ThreadIndex,
     pub(super) taken_at: u64,
-    /// The state of the thread at the executor's last trigger of its guard condition before it
-    /// handled the response. The handling ends with the executor's next trigger, at `to`.
+    /// The mark of the executor's last trigger of its guard condition before the executor handled
+    /// the response. The handling ends with the executor's next trigger, at `to`.
     pub(super) from: Mark,
     pub(super) to: Mark,
     pub(super) idle: Option<Idle>,
@@ -75,8 +75,8 @@ pub(super) struct Goal {
 const PENDING_NS: u64 = 200_000_000;
 
 /// The time for which a response is kept on a pool of threads if no code seems to wait for it, in
-/// ns. It is longer than [`PENDING_NS`] because the code may wait for a CPU. It does not apply to
-/// clients whose code has never published.
+/// ns. It is longer than [`PENDING_NS`] because the code may wait for a CPU. This time does not
+/// apply to clients whose code has never published.
 const PENDING_IN_POOL_NS: u64 = 2_000_000_000;
 
 const MAX_PENDING: usize = 64;
@@ -308,9 +308,9 @@ impl Spans {
         !thread.is_rclcpp() && !self.processes[thread.process.index()].pending.is_empty()
     }
 
-    /// Returns the response whose waiting code publishes by `endpoint` on this thread. If there are
-    /// several responses to one client, this is the first, because the executor runs the code for
-    /// them in this order.
+    /// Chooses the response whose code publishes by `endpoint` on this thread: code that waited for
+    /// the response and runs now. Of several responses to one client, chooses the first, because
+    /// the executor runs the code for them in this order.
     fn choose_pending(&self, cx: &Context, ti: ThreadIndex, endpoint: Option<EntityId>) -> Chosen {
         let mut best = Chosen::NoResponse;
         let mut client = None;
@@ -348,9 +348,9 @@ impl Spans {
         })
     }
 
-    /// Marks some responses as doubtful: all those whose waiting code may have made a publication
-    /// by `endpoint`. It is unknown which of this code made it, so later publications are uncertain
-    /// too.
+    /// Marks several responses as doubtful. Code that waited for one of them may have published by
+    /// `endpoint`, but it is unknown for which of them this code waited. Later publications by such
+    /// code are therefore uncertain as well.
     fn doubt(&mut self, cx: &Context, ti: ThreadIndex, endpoint: Option<EntityId>) {
         let places: Vec<usize> = self.candidates(cx, ti, endpoint).map(|c| c.0).collect();
         let pending = &mut self.processes[self.threads[ti].process.index()].pending;
@@ -436,8 +436,9 @@ impl Spans {
         }
     }
 
-    /// Ends the present execution of waiting code on this thread if the publication by `endpoint`
-    /// belongs to other waiting code. Returns the start of that other code.
+    /// Ends the thread's execution of code that waited for a response, if the publication by
+    /// `endpoint` belongs to code that waited for another response. Returns the start of that other
+    /// code.
     fn next_continuation(
         &mut self,
         cx: &Context,
@@ -506,8 +507,8 @@ impl Spans {
     /// Ends the thread's execution of code that waited for a response, if there is one.
     ///
     /// The end is the executor's trigger after the last publication, or the time at which a worker
-    /// fell asleep. If neither is known, the usual CPU time of the executor before `time` is
-    /// subtracted from `time`.
+    /// fell asleep. If neither is known, the end is `time` minus the CPU time that the executor
+    /// usually uses before a wait set.
     pub(super) fn close_continuation(&mut self, ti: ThreadIndex, time: u64) {
         let thread = &self.threads[ti];
         let Some(continuation) = thread.continuation() else {

@@ -41,8 +41,8 @@ struct Guess {
 /// if its timer or executor ends before the callback starts.
 const MAX_CALLED: usize = 256;
 
-/// The number of times in a row that a callback must start after a call of the same timer. It then
-/// counts as the callback of that timer.
+/// The number of times in a row that a callback must start after a call of the same timer, so that
+/// it counts as the callback of that timer.
 const STARTS_UNTIL_SURE: u32 = 3;
 
 /// The number of timer calls on one thread after which the events of the process should have shown
@@ -161,8 +161,9 @@ impl Spans {
     /// Reports whether a span that ends is only the call of a timer. The timer's callback then runs
     /// on another thread.
     ///
-    /// Late attach: also returns true for a short span that may be such a call, until the process
-    /// has shown its client library or has made [`CALLS_UNTIL_LIBRARY_SEEN`] calls.
+    /// Late attach: also returns true for a short span that may be such a call. This applies until
+    /// the recording shows the client library, but at most to the first
+    /// [`CALLS_UNTIL_LIBRARY_SEEN`] timer calls of the thread.
     pub(super) fn is_call_only(
         &self,
         cx: &Context,
@@ -235,8 +236,8 @@ impl Spans {
         Some(first.timer)
     }
 
-    /// Records that `callback` started after a call of `timer`. It probably is the callback of this
-    /// timer. Returns true if this happened [`STARTS_UNTIL_SURE`] times in a row.
+    /// Records that `callback` started after a call of `timer`. The callback then probably belongs
+    /// to this timer. Returns true if this happened [`STARTS_UNTIL_SURE`] times in a row.
     pub(super) fn is_sure(&mut self, ti: ThreadIndex, callback: u64, timer: EntityId) -> bool {
         let process = self.threads[ti].process.index();
         let guesses = &mut self.processes[process].events.guesses;

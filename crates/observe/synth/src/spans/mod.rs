@@ -101,10 +101,10 @@ fn is_hidden(cx: &Context, span: &CallbackSpan) -> bool {
     span.entity.is_none_or(|e| cx.entities.is_hidden(e))
 }
 
-/// Reports whether onbeat ignores a read by rclcpp after which no callback ran. It ignores timers
-/// and other entities whose callbacks have events of their own. It ignores subscriptions with
-/// intra-process communication, because rclcpp drops their items that also come through the
-/// middleware.
+/// Reports whether onbeat ignores a read by rclcpp after which no callback ran. onbeat ignores
+/// reads of timers and of other entities whose callbacks have events of their own. It also ignores
+/// reads of subscriptions with intra-process communication, because rclcpp drops their items that
+/// also come through the middleware.
 fn is_dropped(cx: &Context, entity: EntityId) -> bool {
     let it = cx.entities.get(entity);
     let subscription = it.kind() == EntityKind::Subscription && it.action.is_none();

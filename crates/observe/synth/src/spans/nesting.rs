@@ -47,8 +47,9 @@ impl Spans {
         it.nests.endless |= it.kind() == EntityKind::Service && it.exact && !it.nests.ends;
     }
 
-    /// Ends the thread's callbacks if an executor has made calls within them. Ends only callbacks
-    /// of services that return without an event of their end.
+    /// Ends those callbacks on the thread within which an executor has made calls. Ends only
+    /// callbacks of services, and only if the callbacks of the service return without an event of
+    /// their end.
     fn leave_silent(&mut self, cx: &Context, ti: ThreadIndex, time: u64) {
         let is_left = |span: &CallbackSpan| {
             let left = span.exact().is_some_and(|exact| exact.left.is_some());

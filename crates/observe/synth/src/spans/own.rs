@@ -23,8 +23,8 @@ pub(super) struct OwnThread {
     first_run: FirstRun,
     last_cpu: u16,
     is_executor: bool,
-    /// The thread creates nodes or endpoints, so it is not a worker of rclpy's pool. It triggers
-    /// the guard conditions of executors to announce the new nodes and endpoints.
+    /// The thread creates nodes or endpoints, so it is not a worker of rclpy's pool. The thread
+    /// triggers the guard conditions of executors to announce the new nodes and endpoints.
     makes_endpoints: bool,
     /// The thread has published while no callback was known to run on it. After a late attach, the
     /// first such publication may come from a callback that began before the recording.
@@ -44,7 +44,7 @@ struct Handed {
 
 #[derive(Debug, Clone, Copy, Default)]
 enum FirstRun {
-    /// The thread first ran before the recording, or the recording does not show when.
+    /// The thread first ran before the recording, or the recording does not show when it first ran.
     #[default]
     Unknown,
     NotYet,
@@ -62,8 +62,8 @@ struct Work {
 struct Execution {
     instance: InstanceId,
     from: Mark,
-    /// The length of the thread's sleep before the execution, in ns. It is infinite for the first
-    /// run.
+    /// The length of the thread's sleep before the execution, in ns. The value is `u64::MAX` for an
+    /// execution that began when the thread first ran.
     slept: u64,
     topics: Vec<Option<NameId>>,
     cpus: Cpus,
@@ -82,8 +82,9 @@ impl OwnThread {
         self.first_run = FirstRun::NotYet;
     }
 
-    /// Records that the thread gets a CPU. `longest` is set if the sleep before was the thread's
-    /// longest. Returns a wake-up with which no execution can have begun any more.
+    /// Records that the thread gets a CPU. `longest` is set if the sleep that has ended was the
+    /// thread's longest since its last trigger or publication. Returns a wake-up that certainly
+    /// began no execution.
     pub(super) fn switch_in(&mut self, at: Mark, cpu: u16, longest: bool) -> Option<HandedId> {
         self.last_cpu = cpu;
         let handed = &mut self.handed;

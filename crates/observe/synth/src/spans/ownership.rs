@@ -116,8 +116,9 @@ impl Spans {
         instance
     }
 
-    /// Records the publisher of an `rcl_publish`. After a late attach, it is also the publisher of
-    /// the middleware's publication that follows, because that event does not name a publisher.
+    /// Records the publisher of an `rcl_publish`. After a late attach, the event of the
+    /// middleware's publication that follows does not name a publisher. The recorded publisher then
+    /// counts as the publisher of that event.
     pub(crate) fn rcl_publish(&mut self, ti: ThreadIndex, publisher: u64, message: u64) {
         self.threads[ti].calls.rcl_publish = (publisher, message);
     }

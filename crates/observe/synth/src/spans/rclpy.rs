@@ -18,7 +18,7 @@ pub(super) struct Guards {
     /// rclpy.
     pub(super) doubted: bool,
     /// The guard condition that a pool of threads, other than rclpy's, triggers after each
-    /// callback. It is 0 if none is known.
+    /// callback. 0 if no such guard condition is known.
     pub(super) pool: u64,
 }
 
@@ -87,8 +87,8 @@ impl Spans {
         self.threads[ti].put_span(span);
     }
 
-    /// Decides to which callback an item belongs that a callback has read. Called when a guard
-    /// condition is triggered after the read.
+    /// Decides whether an item that was read within a callback is an input of this callback or of
+    /// another one. Called when a guard condition is triggered after the read.
     ///
     /// If another executor uses this guard condition, the item was an input of the callback that
     /// read it. If the callback's own executor uses the condition and has triggered it twice,
@@ -104,8 +104,9 @@ impl Spans {
         }
     }
 
-    /// Handles the first trigger of a guard condition after a read. The caller has already stored
-    /// the trigger in the thread's `last_trigger`.
+    /// Handles the first trigger of a guard condition after the thread read an item or called a
+    /// timer, with which `span` began. The caller has already stored the trigger in the thread's
+    /// `last_trigger`.
     fn first_trigger(
         &mut self,
         cx: &mut Context,
@@ -194,9 +195,9 @@ impl Spans {
             && !super::is_hidden(cx, span)
     }
 
-    /// Handles the end of an inferred span that contains only one trigger. A pool of threads other
-    /// than rclpy's triggers its guard condition after a callback. If this is such a trigger,
-    /// returns it and lets the span begin at its read.
+    /// Handles the end of an inferred span that contains only one trigger of a guard condition. In
+    /// a pool of threads other than rclpy's, this trigger comes after the callback. For such a
+    /// pool, returns the mark of the trigger, and lets the span begin at the read.
     pub(super) fn learn_pool(
         &mut self,
         ti: ThreadIndex,

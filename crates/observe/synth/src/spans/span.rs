@@ -14,8 +14,8 @@ pub(super) struct CallbackSpan {
     pub(super) release: Release,
     pub(super) instance: Option<InstanceId>,
     pub(super) from: Mark,
-    /// The times that the callback spent before `from`. They are needed because `from` restarts
-    /// after each nested callback.
+    /// The times that the callback spent before `from`. They are kept here because `from` is set
+    /// anew after each nested callback.
     pub(super) earlier: Totals,
     pub(super) cpus: Cpus,
     pub(super) bounds: Bounds,

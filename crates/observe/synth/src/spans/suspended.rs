@@ -95,8 +95,8 @@ impl Spans {
     /// trigger. In rclpy the callback continues after this trigger. In another pool of threads it
     /// has ended.
     ///
-    /// This is unknown at most once per process, because the next trigger shows which of the two
-    /// the process uses.
+    /// This is unknown at most once per process, because the next trigger shows whether the process
+    /// uses rclpy or another pool.
     pub(super) fn is_doubtful(&self, cx: &Context, ti: ThreadIndex) -> bool {
         let thread = &self.threads[ti];
         let guards = &self.processes[thread.process.index()].guards;
@@ -412,9 +412,10 @@ impl Spans {
         }
     }
 
-    /// Continues the callback that is suspended in the executor with the guard condition `guard`,
-    /// if there is exactly one. The caller then ends this callback. Called when the guard condition
-    /// was triggered outside of callbacks, or after a callback that has ended.
+    /// If exactly one callback is suspended on this thread in the executor with the guard condition
+    /// `guard`, this callback counts as running again. The caller then ends it at this trigger.
+    /// Called when the guard condition was triggered outside of callbacks, or after a callback that
+    /// has ended.
     pub(super) fn trigger_suspended(
         &mut self,
         cx: &Context,
@@ -452,8 +453,8 @@ impl Spans {
     }
 
     /// Handles the executor's next call after rclpy handled a response. `client` is the span of
-    /// this handling. If a suspended callback waits for the response, it ran between the handling
-    /// and this call. Otherwise returns `client`.
+    /// this handling. If a suspended callback waits for the response, that callback has run before
+    /// this call: the function ends `client` and returns `None`. Otherwise returns `client`.
     pub(super) fn continued_after_response(
         &mut self,
         cx: &Context,

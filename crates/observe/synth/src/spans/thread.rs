@@ -80,8 +80,9 @@ pub(super) enum Library {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Rounds {
     pub(super) last_trigger: Option<Mark>,
-    /// The recording has shown the executor between two callbacks. Before that, a single trigger
-    /// may be the one before a callback, and the first take may be made within a callback.
+    /// The recording has shown the executor between two callbacks. Until then, it is uncertain
+    /// whether a single trigger comes before a callback, and whether the first take is made within
+    /// a callback.
     pub(super) shown: bool,
     pub(super) executions_ns: u64,
     /// The number of wait sets that the thread has made. rclpy makes one per round. Other executors

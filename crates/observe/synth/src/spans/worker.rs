@@ -19,8 +19,8 @@ pub(super) struct Sleep {
 const MAX_IDLE_NS: u64 = 250_000;
 
 /// The maximum CPU time that a worker uses from the end of its callback to the first trigger of its
-/// next work, in ns. It is large because the pool may wake up the worker many times meanwhile, on a
-/// machine with cold caches.
+/// next work, in ns. The limit is large because the pool may wake up the worker many times
+/// meanwhile, on a machine with cold caches.
 const MAX_BETWEEN_NS: u64 = 1_000_000;
 
 /// The longest sleep in which a thread may wait for Python's lock, in ns. The thread asks for the
@@ -35,13 +35,14 @@ pub(super) struct Sleeps {
     /// mutex.
     longest: Option<Sleep>,
     /// The sum of the thread's sleeps of more than [`MAX_LOCK_NS`] since the last trigger or
-    /// publication, without sleeps for a mutex, in ns. It is a sum because a pool often wakes up
-    /// its idle workers for a few µs, which splits one wait for work into several sleeps.
+    /// publication, without sleeps for a mutex, in ns. The field is a sum because a pool often
+    /// wakes up its idle workers for a few µs, which splits one wait for work into several sleeps.
     long_ns: u64,
     needs_mutex: bool,
     woken: Option<u64>,
-    /// The mark at which the thread woke up for its current work. Before that, it slept long, or it
-    /// used almost no CPU time after its last trigger or publication.
+    /// The mark at which the thread woke up for its current work. Before this wake-up, the thread
+    /// slept long, or it used almost no CPU time between its last trigger or publication and its
+    /// sleep.
     up: Option<Mark>,
     /// The thread's total CPU time in ns at its last trigger, its last publication, or its wake-up
     /// for the current work, whichever was latest.
@@ -140,7 +141,7 @@ impl Sleeps {
     }
 
     /// Returns the mark at which the thread's longest sleep began. A sleep that has not ended at
-    /// `time` is considered, too.
+    /// `time` counts up to `time`.
     pub(super) fn longest_until(&self, time: u64) -> Option<Mark> {
         let longest = self.longest.map(|longest| (longest.length, longest.from));
         let now = self.asleep.filter(|_| !self.needs_mutex).zip(self.last);
@@ -159,8 +160,9 @@ mod tests {
     use crate::testing::Harness;
 
     /// The events of a worker of rclpy's pool. Its callback lasts 2 ms. It then waits for work from
-    /// 13 ms to 113 ms, and meanwhile its pool wakes it up `wakes` times. It finds the callback
-    /// groups of its next two handlers busy, so each handler triggers the guard condition once.
+    /// 13 ms to 113 ms, and meanwhile its pool wakes it up `wakes` times. The worker finds the
+    /// callback groups of its next two handlers busy, so each handler triggers the guard condition
+    /// once.
     fn events_of_a_refused_worker(wakes: u64) -> String {
         let mut trace = "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=pool

@@ -82,8 +82,8 @@ impl Events {
 }
 
 /// Returns the events of a system of three nodes. Node /a has a timer that publishes /t0 and /t1.
-/// Node /b subscribes to both and publishes /out: with `kind` 0 once both are there, with 1 on each
-/// input. Node /c takes /out.
+/// Node /b subscribes to both topics and publishes /out: once it has both messages if `kind` is 0,
+/// and on each message if `kind` is 1. Node /c takes /out.
 pub fn system(rounds: &[Round], kind: u8) -> Vec<Event> {
     let mut events = Events {
         all: Vec::new(),

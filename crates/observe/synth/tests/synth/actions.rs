@@ -25,8 +25,8 @@ const WALK: &str = "
 1ms cpu0 10/10 timer_init timer=0x50 period_ns=100ms
 ";
 
-/// Returns the events of goal number `n`, which begins at `t` us. It is accepted in 1 ms and
-/// executed in 4 ms with one feedback message.
+/// Returns the events of goal number `n`, which begins at `t` us. The server accepts the goal in 1
+/// ms and executes it in 4 ms with one feedback message.
 ///
 /// The client takes the answer, the feedback and the state at once. The feedback's callback runs 1
 /// ms. Then the code that waited for the answer runs 1 ms and asks for the result.

@@ -3,8 +3,8 @@
 use super::rclcpp::TALKER;
 use super::*;
 
-/// Returns the causes of the talker's timer. Each has the component, the time in us and the number
-/// of preemptions, the delay in us, and the blocked time in us.
+/// Returns the causes of the talker's timer. Each has the component, the preempted time in us, the
+/// number of preemptions, the delay in us, and the blocked time in us.
 fn causes(model: &Model) -> Vec<(String, u64, u64, u64, u64)> {
     let causes = &callback(model, "/talker:timer(100ms)").figures.causes;
     let row = |c: &Cause| {

@@ -697,8 +697,8 @@ fn a_polling_callback_is_recognised_wherever_the_recording_begins_or_ends_in_it(
 
 /// Returns the events of a process with intra-process communication, and of a listener in another
 /// process. For the listener, rclcpp publishes each message through the middleware as well. The
-/// process's own subscription takes this copy, too, and rclcpp drops it. The recorder finds the
-/// names of the publishers at `publishers_at`.
+/// subscription in the publishing process takes that second copy as well, and rclcpp drops it. The
+/// recorder finds the names of the publishers at `publishers_at`.
 fn intra_and_listener(publishers_at: &str) -> String {
     let mut trace = COMMAND.to_string();
     trace += &format!(
@@ -762,8 +762,8 @@ fn a_take_that_rclcpp_drops_is_not_the_callback_of_an_intra_process_subscription
 
 /// Returns the events of an application's own executor, which calls all timers that are due and
 /// then runs their callbacks. The timer 0x50 is due each 10 ms (callback 0x60, 1 ms, publishes
-/// `/a`), and the timer 0x51 each 20 ms (callback 0x61, 2 ms). With `together`, both are due each
-/// time.
+/// `/a`), and the timer 0x51 each 20 ms (callback 0x61, 2 ms). If `together` is set, both timers
+/// are due each 10 ms.
 fn own_loop(start: &str, together: bool) -> String {
     let mut trace = start.to_string();
     for ms in (10..401).step_by(10) {

@@ -52,8 +52,9 @@ fn modelled(trace: &str, rules: &[&str]) -> Model {
     model_of(trace, options)
 }
 
-/// Returns the events of ten rounds. `second` comes while the taker runs in the fourth round, and
-/// `third` before the eighth. In the seventh round nothing is published.
+/// Returns the events of ten rounds, after the events in `first`. The events in `second` are
+/// inserted while the taker runs in the fourth round, and those in `third` before the eighth round.
+/// In the seventh round nothing is published.
 fn drive(first: &str, second: &str, third: &str) -> String {
     let mut s = format!("{CREATED}{first}");
     for i in 1..=4 {

@@ -290,9 +290,9 @@ const HELPER_S: &str = "/helper:subscription(/scan)";
 const HELPER_C: &str = "/helper:client(/plan)";
 const SERVER: &str = "/server:service(/plan)@/helper";
 
-/// Returns the events of the planner's timer from `t` us on. It runs for 1 ms, sends a request and
-/// spins. Meanwhile the helper's subscription runs for 2 ms, and the server for 3 ms. The response
-/// comes 5 ms after the start.
+/// Returns the events of the planner's timer from `t` us on. The callback runs for 1 ms, sends a
+/// request and spins. Meanwhile the helper's subscription runs for 2 ms, and the server for 3 ms.
+/// The response comes 5 ms after the start.
 ///
 /// The callback then continues for 4 ms, publishes at 9 ms and ends at 10 ms. Of these 10 ms, the
 /// helper takes 2 ms, and the thread sleeps 2 ms.

@@ -21,8 +21,8 @@ pub const LISTENER: &str = "
 2ms cpu1 20/20 subscription_callback object=0x25 callback=0x60
 ";
 
-/// Returns the events of one round of the talker at `t` us. It sleeps until then, publishes after
-/// `publish` us and ends after `run` us.
+/// Returns the events of one round of the talker at `t` us. The talker sleeps until `t`, publishes
+/// after `publish` us and ends after `run` us.
 pub fn talk(t: u64, publish: u64, run: u64) -> String {
     let (p, e) = (t + 10 + publish, t + 10 + run);
     format!(

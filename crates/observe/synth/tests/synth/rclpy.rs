@@ -34,8 +34,8 @@ fn py(t: u64, what: &str) -> String {
     format!("{t}us cpu0 10/10 {what}\n")
 }
 
-/// Returns the events of the listener from `t` us on. It takes the items `(rmw, source us)`, and
-/// its callbacks take 100 us each.
+/// Returns the events of the listener from `t` us on. `items` has, for each take, the rmw handle of
+/// the subscription and the source time stamp in us. The callback of each item takes 100 us.
 fn hear(t: u64, items: &[(u64, u64)]) -> String {
     let mut text = String::new();
     for (i, (rmw, source)) in items.iter().enumerate() {
@@ -615,8 +615,8 @@ fn a_node_found_by_name_and_one_created_with_that_name_are_the_same() {
     }
 }
 
-/// Returns the events of a timer's callback on thread 11 that calls a service (`Client.call`). It
-/// sleeps until thread 12, which took the response, has handled it. Then it publishes.
+/// Returns the events of a timer's callback on thread 11 that calls a service (`Client.call`). The
+/// callback sleeps until thread 12, which took the response, has handled it. Then it publishes.
 fn blocking_call(t: u64, sequence: u64) -> String {
     let gid = "gid=01010101010101010101010101010101";
     let timer = [

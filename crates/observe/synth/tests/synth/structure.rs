@@ -102,8 +102,9 @@ impl System {
         n
     }
 
-    /// Writes an execution of a node's timer `timer`, from `t` us on for `run` us. It publishes on
-    /// `outputs` in the middle. The time stamps of the items are `t` plus 1, 2 ... us.
+    /// Writes an execution of a node's timer `timer`, from `t` us on for `run` us. The callback
+    /// publishes on `outputs` in the middle of its run. The time stamps of the items are `t` plus
+    /// 1, 2 ... us.
     pub fn timer(&mut self, t: u64, node: usize, timer: usize, outputs: &[usize], run: u64) {
         self.line(t, node, &format!("timer_call timer={:#x}", 0x500 + timer));
         self.callback(t, node, 0x600 + timer, outputs, run, None);

@@ -22,8 +22,9 @@ pub(crate) struct Chains {
 }
 
 /// The channels that bring used lists of events and reports back to the thread that fills them. A
-/// new list for each batch would cost page faults. The lists are not emptied before: memory that
-/// one thread frees and another one has allocated makes both wait for the allocator's lock.
+/// new list for each batch would cost page faults. The lists come back with their content. If the
+/// sender emptied them, it would free memory that another thread has allocated, and both threads
+/// would wait for the allocator's lock.
 pub(crate) struct Spare {
     pub(crate) events: Sender<Vec<Event>>,
     pub(crate) reports: Sender<Vec<(usize, Report)>>,

@@ -82,8 +82,8 @@ pub(crate) enum Filled {
 /// Rows of numbers that become a part of a table.
 pub(crate) struct Columns {
     columns: Vec<Values>,
-    /// The columns of callbacks and chains. A row is left out if one of them has a value that is
-    /// not in the model.
+    /// The columns that have callbacks or chains as values, each with its index and type. A row is
+    /// left out if such a value is not in the model.
     required: Vec<(usize, Type)>,
     rows: usize,
     rows_max: usize,

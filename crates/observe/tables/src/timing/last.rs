@@ -8,7 +8,8 @@ use onbeat_document::schema::{Bracket, Callback, Chain, Run};
 use onbeat_document::Model;
 use onbeat_trace::manifest::{Manifest, State};
 
-/// Returns whether a table's rows come from [`rows`], because they are known only at the end.
+/// Returns whether the rows of `table` are known only at the end of the events. These rows come
+/// from [`rows`].
 pub(crate) fn is_last(table: Table) -> bool {
     matches!(
         table,

@@ -67,7 +67,7 @@ pub(crate) enum Report {
 /// Consecutive events, and the reports of the synthesis about them.
 pub(crate) struct Batch {
     pub(crate) events: Vec<Event>,
-    /// Each report comes with the index in `events` of the event that led to it.
+    /// The reports, each with the index (in `events`) of the event that led to it.
     pub(crate) reports: Vec<(usize, Report)>,
     pub(crate) news: News,
 }

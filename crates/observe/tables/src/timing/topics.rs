@@ -62,9 +62,9 @@ pub fn export_mcap(
 
 const WIDTH: usize = 5 + KINDS.len();
 
-/// The columns that every row in the temporary file has. In a row of a latency, the times in each
-/// kind of stretch follow. In a row of a stretch, the further columns of [`Table::Stretches`]
-/// follow.
+/// The indices of the columns that every row in the temporary file has. In the row of a latency,
+/// the data age and the time in each kind of stretch follow, beginning at `REST`. In the row of a
+/// stretch, the further columns of [`Table::Stretches`] follow.
 const TIME: usize = 0;
 const PATH: usize = 1;
 const EXECUTION: usize = 2;

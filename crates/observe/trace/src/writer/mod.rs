@@ -131,8 +131,8 @@ impl Writer {
 
     /// Adds an event. Events should come in order of time.
     ///
-    /// The writer counts events that come late, and sorts them within the current block. A reader
-    /// can also move them to their place in the previous block.
+    /// The writer counts events that come late, and sorts them within the current block. If a late
+    /// event belongs to the time of the previous block, a reader moves the event there.
     pub fn push(&mut self, event: &Event) -> Result<(), TraceWriteError> {
         if event.time_ns < self.pending.latest_ns {
             self.written.out_of_order += 1;

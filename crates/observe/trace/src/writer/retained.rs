@@ -3,8 +3,9 @@ use crate::event::{Event, EventKind};
 use crate::table;
 use std::collections::{HashSet, VecDeque};
 
-/// The number of noted events at which the events that a reader does not need are first removed
-/// from the list of a segment. Noted events are those that describe the system.
+/// When the list of a segment reaches this number of noted events, the events that a reader does
+/// not need are removed from the list for the first time. Noted events are those that describe the
+/// system.
 const NOTED_MIN: usize = 1024;
 
 /// The initialisation events that a flight recorder must not lose when it deletes segments.
@@ -13,8 +14,8 @@ pub(super) struct Retained {
     /// For each segment: its number, and its noted events, which describe the system.
     live: VecDeque<(u32, Vec<Event>)>,
     past: Vec<Event>,
-    /// The number of noted events of the current segment at which the events that a reader does not
-    /// need are removed next.
+    /// When the current segment has this number of noted events, the events that a reader does not
+    /// need are removed from its list.
     next_removal: usize,
 }
 
@@ -78,7 +79,8 @@ impl Retained {
 /// threads and handles, and all but the latest about each object. A program that makes a timer for
 /// each wait describes millions of timers at few addresses.
 ///
-/// The event of an end stays if it may concern events before the list.
+/// The event that ends an object stays if the object may have been described before the list
+/// begins.
 fn remove_needless(events: &mut Vec<Event>) {
     let mut later = Later::default();
     events.reverse();
@@ -109,8 +111,9 @@ struct Later {
 }
 
 impl Later {
-    /// Reports whether a reader needs an event in spite of the events that were passed before. The
-    /// caller passes the events from last to first.
+    /// Reports whether a reader needs an event, although later events may have made it needless.
+    /// The caller passes the events from last to first, so all later events have been passed
+    /// before.
     fn needs(&mut self, event: &Event) -> bool {
         let (pid, thread) = (event.pid, (event.pid, event.tid));
         let is_main = event.pid == event.tid;

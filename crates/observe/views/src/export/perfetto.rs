@@ -80,8 +80,8 @@ fn text(name: &str) -> String {
     serde_json::Value::from(onbeat_document::text::shorten(&visible(name), 300)).to_string()
 }
 
-/// Returns a number for an item, which is the same at its publication and at its take. It is below
-/// 2^53, so JSON keeps it exactly.
+/// Returns a number for an item, which is the same at its publication and at its take. The number
+/// is below 2^53, so JSON keeps it exactly.
 fn item(name: u32, time_ns: u64) -> u64 {
     let mixed = (u64::from(name) << 48 ^ time_ns).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed >> 12

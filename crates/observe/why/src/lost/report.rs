@@ -86,8 +86,7 @@ fn setting<S: serde::Serializer>(of: &Option<Setting>, serializer: S) -> Result<
     name.serialize(serializer)
 }
 
-/// A state of the subscription's thread. For some items, it took most of the time for which the
-/// item waited.
+/// A state of the subscription's thread that took most of the waiting time of some items.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Meanwhile {
@@ -96,8 +95,9 @@ pub struct Meanwhile {
     /// culprit, or if the culprit is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<Culprit>,
-    /// The state that the culprit was in for at least half of that time. `None` if the culprit ran
-    /// on a CPU.
+    /// The state that the culprit was in for at least half of the time for which it was the
+    /// culprit. `None` if no state took half of this time, for example because the culprit ran on a
+    /// CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub during: Option<During>,
     /// The reason why the state is unknown. `None` for all other states.

@@ -65,8 +65,8 @@ pub(super) struct OfTopic {
 #[derive(Debug, Clone, Default)]
 pub(super) struct OfService {
     pub(super) from: BTreeSet<u32>,
-    /// For each outcome: the number of requests with this outcome, and the times at which the first
-    /// of these requests were sent.
+    /// For each outcome: the number of requests with this outcome, and the instants at which the
+    /// first of these requests were sent (CLOCK_MONOTONIC, ns).
     pub(super) kinds: FxHashMap<RequestKind, (u64, Vec<u64>)>,
     pub(super) slowest: u64,
 }

@@ -31,8 +31,8 @@ impl Passage {
         }
     }
 
-    /// Returns the cost of placing the bend of `self` to the left of the bend of `other`. It counts
-    /// crossings and wires that would overlap.
+    /// Returns the cost of placing the bend of `self` to the left of the bend of `other`. The cost
+    /// is a weighted count of crossings and of wires that would overlap.
     fn left_of(&self, other: &Passage) -> usize {
         let inside = |y: f64, (a, b): (f64, f64)| y > a + 1.0 && y < b - 1.0;
         self.to.iter().filter(|&&y| inside(y, other.span())).count()

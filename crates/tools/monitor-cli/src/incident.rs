@@ -86,7 +86,8 @@ struct Active {
 /// The open incidents, and the ended incidents that [`Incidents::take_ended`] has not returned yet.
 #[derive(Debug)]
 pub struct Incidents {
-    /// The time in ns after the begin of an incident within which other subjects can join it.
+    /// The time in ns after the begin of an incident within which other chains, callbacks, topics
+    /// and CPUs can join the incident.
     join_ns: u64,
     /// The longest time in ns that a late execution waits for an incident of its chain. An incident
     /// that begins within this time includes the execution.

@@ -22,8 +22,8 @@ impl Run {
     }
 
     /// Sends the settings of a run to all processes, each with a file for its samples, and then
-    /// waits until all are ready. Waits only after the last sending, because a process may get
-    /// ready only after the processes to which it sends.
+    /// waits until all are ready. All settings are sent before the first wait, because a sending
+    /// process may not get ready before the processes that receive from it.
     pub fn prepare<'f>(
         &self,
         peers: &mut [Peer],

@@ -108,9 +108,9 @@ impl QueueResults {
         (!rows.is_empty()).then(estimate)
     }
 
-    /// Estimates by how much the key figure of arm `b` exceeds that of arm `a`, in %. The estimate
-    /// is the mean over the settings of the median ratio over the rounds. The interval comes from
-    /// resampling rounds.
+    /// Estimates by how much the key figure of arm `b` exceeds that of arm `a`, in %. For each
+    /// setting, takes the median of the ratios of all rounds. The estimate is the mean of these
+    /// medians. Its interval comes from resampling rounds.
     pub(super) fn added(
         &self,
         a: &str,

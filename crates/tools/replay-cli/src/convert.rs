@@ -162,8 +162,8 @@ fn exists(args: &Args, target: Target) -> CliError {
 struct Summary<'p> {
     output: &'p Path,
     format: &'static str,
-    /// Whether an output was written. It is false, for example, if `--strict` found that data would
-    /// be lost.
+    /// Whether an output was written. No output is written, for example, if `--strict` found that
+    /// data would be lost.
     written: bool,
     items: u64,
     first_ns: Option<i64>,

@@ -38,8 +38,9 @@ impl Run {
     }
 }
 
-/// Makes prepared processes begin after the time `lead`, waits for their end, and returns the
-/// resources that each process used. `takes` is the expected length of the run.
+/// Makes prepared processes begin their run at the time `lead` from now, waits for the end of the
+/// run, and returns the resources that each process used. `takes` is the expected length of the
+/// run.
 pub fn carry_out(peers: &mut [Peer], lead: Duration, takes: Duration) -> Result<Vec<Usage>> {
     start_all(peers, lead)?;
     // Senders stand last in the list and end first.

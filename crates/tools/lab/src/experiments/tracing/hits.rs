@@ -386,8 +386,8 @@ fn function_table(
     );
 }
 
-/// Reports how many probes of a distribution's libraries the kernel must single-step: with the
-/// probes at function entries, and with the probes at the places that onbeat chooses.
+/// Reports how many probes in the libraries of a ROS 2 distribution the kernel must single-step:
+/// with the probes at function entries, and with the probes at the places that onbeat chooses.
 fn table_of_placements(
     context: &Context,
     report: &mut Report,

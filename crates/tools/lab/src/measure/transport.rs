@@ -60,7 +60,8 @@ pub struct Arm {
     /// Whether the middleware copies the payload, so that large messages cannot be sent often.
     pub copies: bool,
     pub colour: usize,
-    /// The `role=` argument of the arm's program if one thread of it both sends and receives.
+    /// The `role=` argument of the arm's program for runs in which one thread both sends and
+    /// receives.
     pub thread_role: &'static str,
 }
 

@@ -12,7 +12,7 @@ use std::path::Path;
 pub struct Wanted {
     pub id: String,
     /// The latency above which an execution of the chain is late, in ns. With `None`, the longest
-    /// 1 % of the executions are late, or up to 5 % of fewer than 1000 executions.
+    /// 1 % of the executions are late. If there are fewer than 1000 executions, up to 5 % are late.
     pub over_ns: Option<u64>,
 }
 
@@ -66,7 +66,7 @@ pub fn losses(path: &Path, option: &str) -> Result<Losses, CliError> {
 
 /// Returns a question for `onbeat why`: why are executions of the chain late? `over_ns` is the
 /// latency above which an execution is late. With `None`, the longest 1 % of the executions are
-/// late, or up to 5 % of fewer than 1000 executions.
+/// late. If there are fewer than 1000 executions, up to 5 % are late.
 pub(crate) fn question(chain: &Chain, choice: Choice, over_ns: Option<u64>) -> Question {
     let latency = &chain.figures.latency_ns;
     Question {

@@ -22,8 +22,8 @@ impl Run {
     }
 
     /// Sends the settings of a run to all processes, each with a file for its samples, and then
-    /// waits until all are ready. All settings are sent before the first wait, because a sending
-    /// process may not get ready before the processes that receive from it.
+    /// waits until all are ready. Sends all settings before it waits, because a process can wait
+    /// for the processes to which it sends before it is ready.
     pub fn prepare<'f>(
         &self,
         peers: &mut [Peer],

@@ -203,9 +203,9 @@ fn lock(board: &Mutex<Board>) -> MutexGuard<'_, Board> {
     board.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Gives up all rights of this thread except those for starting the publisher. If the user is not
-/// root, gives up those as well. The publisher then runs only beside processes of the same user,
-/// which needs no right.
+/// Gives up all rights of this thread except those for starting the publisher. If the monitor does
+/// not run as root, gives up those as well. The publisher then runs only beside processes of the
+/// same user, which needs no right.
 fn take_rights() {
     onbeat_rights::raise();
     let is_root = onbeat_rights::is_root();

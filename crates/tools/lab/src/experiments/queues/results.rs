@@ -32,8 +32,8 @@ const fn kpi(name: &'static str, title: &'static str, of: fn(&Measured) -> f64) 
 }
 
 pub(super) const CPU: Kpi = kpi("cpu", "CPU, % of a core", |m| m.cpu);
-/// The CPU time per processed message. A lost message needs no processing, so only this figure can
-/// compare arms that lose different numbers of messages.
+/// The CPU time per processed message. With this figure, arms that lose different numbers of
+/// messages can be compared, because a lost message needs no processing.
 pub(super) const CPU_PER_MESSAGE: Kpi =
     kpi("cpu_per_message", "CPU, us a processed message", |m| {
         let processed: usize = m.streams.iter().map(|s| s.processed).sum();

@@ -73,8 +73,9 @@ unsafe impl Region for Handle {
     }
 }
 
-/// Runs steps on a channel that `data` describes. Each step is a byte; steps that write also read
-/// an offset and a word from `data`. No step may panic, access other memory or run for ever.
+/// Creates a channel with the policy that the first byte of `data` selects, and executes the steps
+/// in the rest of `data` on the channel. If a step overwrites the channel's memory, the offset and
+/// the value follow the step in `data`. No step may panic, access other memory or run for ever.
 pub fn channel(data: &[u8]) {
     let mut bytes = data.iter().copied();
     let policy = match bytes.next().unwrap_or(0) % 5 {

@@ -20,6 +20,6 @@ pub fn requirements(data: &[u8]) {
     }
 }
 
-/// An empty model, which every rule must accept.
+/// An empty model, against which all requirements can be checked.
 const MODEL: &str =
     r#"{"schema":"onbeat-model/1","runs":[],"callbacks":[],"edges":[],"junctions":[],"chains":[]}"#;

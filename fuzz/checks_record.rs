@@ -44,8 +44,8 @@ fn placed(machine: Machine, code: &[u8]) {
     }
 }
 
-/// The number of bytes of the head of the rings' file. In `data`, this head comes first, then the
-/// heads of four rings.
+/// The number of bytes of the head of the rings' file. The bytes that [`rings`] reads begin with
+/// this head. The heads of four rings follow.
 const HEAD: usize = 64;
 const RING_HEADS: usize = 4 * 64;
 const RING_HEADS_AT: u64 = 4096;

@@ -52,7 +52,7 @@ pub fn recording(data: &[u8]) -> u64 {
 }
 
 /// Reads any bytes as the records that a sender of recordings sends over a link. Returns the number
-/// of valid records at the beginning.
+/// of valid records at the beginning of `data`.
 pub fn remote(data: &[u8]) -> u64 {
     onbeat_replay::remote::records(data)
 }

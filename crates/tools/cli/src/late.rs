@@ -11,8 +11,8 @@ use std::path::Path;
 
 pub struct Wanted {
     pub id: String,
-    /// The latency above which an execution of the chain is late, in ns. `None` stands for the
-    /// usual limit, which is the 99th percentile for 1000 executions or more.
+    /// The latency above which an execution of the chain is late, in ns. With `None`, the longest
+    /// 1 % of the executions are late. If there are fewer than 1000 executions, up to 5 % are late.
     pub over_ns: Option<u64>,
 }
 
@@ -65,8 +65,8 @@ pub fn losses(path: &Path, option: &str) -> Result<Losses, CliError> {
 }
 
 /// Returns a question for `onbeat why`: why are executions of the chain late? `over_ns` is the
-/// latency above which an execution is late. `None` stands for the usual limit, which is the 99th
-/// percentile for 1000 executions or more.
+/// latency above which an execution is late. With `None`, the longest 1 % of the executions are
+/// late. If there are fewer than 1000 executions, up to 5 % are late.
 pub(crate) fn question(chain: &Chain, choice: Choice, over_ns: Option<u64>) -> Question {
     let latency = &chain.figures.latency_ns;
     Question {

@@ -103,8 +103,8 @@ pub struct Statements {
 }
 
 impl Statements {
-    /// Checks the statements. Returns a function that makes the options of synthesis for a run from
-    /// these statements.
+    /// Checks what the user stated about links, junctions and names. Returns a function that makes
+    /// the options of synthesis for a run from these statements.
     pub fn options(&self) -> Result<impl Fn(Run) -> SynthOptions + '_, CliError> {
         let links = self.link.iter().map(|text| text.parse());
         let links = links

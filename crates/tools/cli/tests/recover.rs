@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 const MS: u64 = 1_000_000;
 
-/// Runs in a separate process until it is killed. Owns a reservation for the threads that the
-/// environment names.
+/// Runs in a separate process until that process is killed. Owns a reservation for the thread whose
+/// id is in the environment variable `TID`.
 #[test]
 #[ignore = "a process that tests start"]
 fn a_helper_process_owns_a_reservation_when_a_test_starts_it() {

@@ -114,8 +114,8 @@ pub struct Channel {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Description {
-    /// The rate of the wire in bits per second. It may be missing with a running port, because the
-    /// port has its own rate.
+    /// The rate of the wire in bits per second. `None` is allowed if the bound is for a running
+    /// port, because the port has its own rate.
     #[serde(default, deserialize_with = "some_rate")]
     rate: Option<u64>,
     #[serde(default, deserialize_with = "some_size")]

@@ -11,8 +11,9 @@ use std::collections::{BTreeMap, VecDeque};
 /// again and again.
 const QUIET_NS: u64 = 10_000_000_000;
 
-/// The largest number of violations that an incident stores, and the largest number of late
-/// executions. More of them are only counted.
+/// An incident stores at most this number of violations, and at most this number of late
+/// executions. Late executions beyond this number are counted, but not stored. At most this number
+/// of late executions wait for an incident.
 const KEPT: usize = 1000;
 
 /// The largest number of incidents that are open at the same time. If one more subject violates a
@@ -55,7 +56,7 @@ pub struct Incident {
     /// incident goes on.
     pub end_ns: Option<u64>,
     /// The severity of the incident: the largest ratio of a late execution's latency to its
-    /// deadline. It is 1 for violations of other kinds.
+    /// deadline. 1 for an incident without late executions.
     pub severity: f64,
     pub violations: Vec<Violation>,
     pub late_executions: u64,
@@ -86,7 +87,8 @@ struct Active {
 /// The open incidents, and the ended incidents that [`Incidents::take_ended`] has not returned yet.
 #[derive(Debug)]
 pub struct Incidents {
-    /// The time in ns after the begin of an incident within which other subjects can join it.
+    /// The time in ns after the begin of an incident within which other chains, callbacks, topics
+    /// and CPUs can join the incident.
     join_ns: u64,
     /// The longest time in ns that a late execution waits for an incident of its chain. An incident
     /// that begins within this time includes the execution.

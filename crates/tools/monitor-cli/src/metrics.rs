@@ -58,12 +58,12 @@ pub enum Value {
     Summary(Summary),
 }
 
-/// Figures of measured times: the quantiles of the times within the window, and the number and the
-/// sum of all times since the start.
+/// Figures of measured times: the quantiles of the times within the window (`--window`), and the
+/// number and the sum of all times since the monitor's start.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
-    /// Pairs of a quantile (0 to 1) and its value in s over the times in the window. The value is
-    /// NaN if the window has no times.
+    /// Pairs of a quantile (0 to 1) and its value in s over the times in the window (`--window`).
+    /// The value is NaN if no time was measured in the window.
     pub quantiles: [(f64, f64); 3],
     pub count: u64,
     pub sum_s: f64,

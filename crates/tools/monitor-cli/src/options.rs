@@ -163,8 +163,8 @@ impl Args {
         }
     }
 
-    /// Returns whether violations decide the exit code. This is so for a trace, a limited duration
-    /// or a command, but not for a service that runs until the user stops it.
+    /// Returns whether violations decide the exit code. They do for a trace, a limited duration or
+    /// a command, but not for a service that runs until the user stops it.
     pub fn is_test(&self) -> bool {
         self.trace.is_some() || self.duration.is_some() || !self.command.is_empty()
     }

@@ -32,8 +32,8 @@ const TEXT_NS: u64 = 10 * SECOND_NS;
 /// and counters are always current.
 const VIEW_NS: u64 = 5 * SECOND_NS;
 
-/// The time since the start after which the monitor reports requirements whose names the system
-/// does not have, in ns.
+/// The time in ns from the monitor's start until the monitor reports requirements whose names the
+/// system does not have.
 const ABSENT_NS: u64 = 30 * SECOND_NS;
 
 /// The time between two returns of freed memory to the system, in ns.

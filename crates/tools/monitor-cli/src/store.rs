@@ -156,8 +156,8 @@ impl Store {
     }
 
     /// Removes incidents, old and less severe ones first, until the remaining incidents fit into
-    /// the limit of the directory. The incident `newest` is not removed, but loses its trace if it
-    /// is too large by itself. Returns the number of removed incidents.
+    /// the limit of the directory. Keeps the incident `newest`, but removes its trace if this
+    /// incident alone exceeds the limit. Returns the number of removed incidents.
     pub fn make_room(&self, newest: &OsStr) -> io::Result<u64> {
         let mut entries = self.entries()?;
         let mut removed = 0;

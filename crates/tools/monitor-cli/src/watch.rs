@@ -27,8 +27,8 @@ pub struct Watch {
     live: Live,
     requirements: Requirements,
     span: Span,
-    /// The model from the latest reading of the system's structure. Requirements are judged on the
-    /// figures of the window, not on this model's own figures.
+    /// The model from the latest reading of the system's structure. The monitor judges requirements
+    /// on the figures of the window (`--window`), not on this model's own figures.
     model: Option<Model>,
     /// The chains in `model` to which the requirements apply.
     selected: Selection,
@@ -46,8 +46,8 @@ pub struct WatchOptions {
     pub synth: SynthOptions,
     pub requirements: Requirements,
     pub span: Span,
-    /// The time in ns after the begin of an incident within which another subject that violates a
-    /// requirement joins it.
+    /// The time in ns after the begin of an incident within which another chain, callback, topic or
+    /// CPU that violates a requirement joins the incident.
     pub join_ns: u64,
     /// Whether the watch limits the share of time that it spends on reading the structure of a
     /// running system.

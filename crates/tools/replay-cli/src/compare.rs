@@ -57,13 +57,13 @@ pub struct Offline {
     json: bool,
 }
 
-/// A comparison during a replay, before the replay has begun. Its options have been checked.
+/// A comparison whose options have been checked, and whose replay has not begun yet.
 pub struct Prepared {
     watched: Vec<Watched>,
     rules: Rules,
 }
 
-/// A comparison during a replay that is running, whose outputs are being observed.
+/// A comparison whose replay is running. onbeat observes the application's outputs.
 pub struct Running {
     observer: Observer,
     rules: Rules,

@@ -162,8 +162,8 @@ fn exists(args: &Args, target: Target) -> CliError {
 struct Summary<'p> {
     output: &'p Path,
     format: &'static str,
-    /// Whether an output was written. It is false, for example, if `--strict` found that data would
-    /// be lost.
+    /// Whether an output was written. No output is written, for example, if `--strict` found that
+    /// data would be lost.
     written: bool,
     items: u64,
     first_ns: Option<i64>,
@@ -180,9 +180,9 @@ struct StreamSummary<'p> {
     items: u64,
 }
 
-/// Returns a function that shows the number of items so far in the progress line. It shows nothing
-/// in the first two seconds, then at most two numbers per second. It returns false after an
-/// interrupt.
+/// Returns a function that shows how many items were read or written (`what`) in the progress line.
+/// The progress line stays empty in the first two seconds, and then changes at most twice per
+/// second. The returned function returns false after an interrupt.
 fn progress(what: &'static str, of: Option<u64>) -> impl FnMut(u64) -> bool {
     let mut line = LiveLine::new();
     let (started, mut shown) = (Instant::now(), Instant::now());

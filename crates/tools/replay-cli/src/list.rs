@@ -296,8 +296,8 @@ fn requests(kind: &str, recorded: &Recorded) -> Option<String> {
     (!said.is_empty()).then(|| format!("requests to {service}: {}", said.join("; ")))
 }
 
-/// Returns a sentence about `steps`, the gaps that look like steps of the recorder's clock. Returns
-/// `None` if there are none.
+/// Returns a sentence about `steps`: gaps in the recorded time that look like sudden changes of the
+/// recorder's clock. Returns `None` if `steps` is empty.
 pub fn step(steps: &[Gap]) -> Option<String> {
     let first = steps.first()?;
     let others = match steps.len() {

@@ -142,8 +142,8 @@ fn shortage(sizing: &Sizing) -> String {
     }
 }
 
-/// Returns a sentence about the size of the buffer, and about the length of the pauses of the
-/// loader that the buffer can bridge.
+/// Returns a sentence about the size of the buffer, and about the time by which the loader may
+/// pause longer than measured before the buffer is empty.
 pub fn sentence(sizing: &Sizing) -> String {
     let have = megabytes(sizing.buffer_bytes);
     let stall = duration(sizing.stall_asked_ns as f64);

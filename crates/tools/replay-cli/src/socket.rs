@@ -21,8 +21,8 @@ use std::time::Duration;
 
 const MOST_CLIENTS: usize = 16;
 const LONGEST_LINE: usize = 4096;
-/// The number of bytes of unread replies at which onbeat stops carrying out a client's orders. It
-/// continues when the client has read replies.
+/// If a client has not read this number of bytes of replies, onbeat stops carrying out the client's
+/// orders. onbeat continues when the client has read replies.
 const MOST_UNREAD: usize = 64 << 10;
 /// The pause between two rounds of reading from the clients. In a round, onbeat reads at most 4 KiB
 /// from each client.

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-/// Writes an MCAP file with messages of `std_msgs/msg/Float64` on /x, 10 ms apart. Of the `n`
-/// messages, message `i` has the value `value(i)`. If this is `None`, the message is missing.
+/// Writes an MCAP file with `n` messages of `std_msgs/msg/Float64` on /x, 10 ms apart. Message `i`
+/// has the value `value(i)`. If `value(i)` is `None`, message `i` is missing.
 fn mcap(path: &Path, n: u64, begin_ns: u64, value: impl Fn(u64) -> Option<f64>) {
     let text = |text: &str| [&(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat();
     let record =

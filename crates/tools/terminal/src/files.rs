@@ -146,9 +146,9 @@ pub fn write_whole(
 }
 
 /// Returns whether data must be written into the file at this path, because it is a device or a
-/// pipe, which cannot be replaced. Recognises the path of the device or pipe itself, /dev/stdout
-/// and /dev/fd/3. A symbolic link elsewhere does not count, because the link's owner decides where
-/// it leads.
+/// pipe, which cannot be replaced. Follows symbolic links in /dev and /proc, for example
+/// /dev/stdout. A symbolic link elsewhere does not count, because the link's owner decides where it
+/// leads.
 fn is_written_into(path: &Path) -> bool {
     // Everybody can create names in /dev/shm.
     let of_system =

@@ -93,9 +93,10 @@ pub fn run<W: Parser>(
 /// words of the whole command, `onbeat NAME ...`, so help and errors show the command as the user
 /// typed it.
 ///
-/// `names` are the commands that the program carries out. The first one is also in the name of the
-/// program. For another command, `onbeat` starts the program under the name `onbeat-COMMAND`.
-/// `confine` gives up the rights that the command with the given name does not need.
+/// `names` are the commands that the program carries out. The name of the program contains the
+/// first of these commands. For another command, `onbeat` starts the program under the name
+/// `onbeat-COMMAND`. `confine` gives up the rights that the command with the given name does not
+/// need.
 ///
 /// If the program is started directly with `--version`, it prints its version, which `onbeat`
 /// compares with its own.

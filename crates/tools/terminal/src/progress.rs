@@ -3,7 +3,8 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// The time after the start in which no progress is shown, because most reads take less time.
+/// The time from the begin of reading until progress is shown. Most reads end earlier, and show no
+/// progress.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A line on standard error that shows how much of a file has been read.

@@ -37,7 +37,7 @@ pub struct Shared {
     recording: Mutex<Option<PathBuf>>,
 }
 
-/// Locks a value. Also locks it if a thread panicked while it held the lock. This is safe, because
+/// Locks a value, even if a thread panicked while it held the lock. Locking is then safe, because
 /// no thread leaves the value half changed.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -13,8 +13,8 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Returns the clock of a recording. If the recording's start is unknown because it was cut
-    /// off, the first event counts as the start.
+    /// Returns the clock of a recording. If the manifest does not contain the recording's start,
+    /// the first event counts as the start.
     pub fn of(reader: &mut Reader) -> Clock {
         let span = reader.manifest().span.clone();
         let first = reader.events().next().map_or(0, |e| e.time_ns);

@@ -9,8 +9,8 @@ macro_rules! tests {
     ($($name:ident),+ $(,)?) => { &[$((stringify!($name), $name as fn(&Harness))),+] };
 }
 
-/// Returns the path of the program under test. The environment variable `ONBEAT` selects another
-/// version.
+/// Returns the path of the program under test. The environment variable `ONBEAT` replaces it with
+/// the path of another build.
 pub fn program() -> PathBuf {
     let other = std::env::var_os("ONBEAT").map(PathBuf::from);
     other.unwrap_or_else(|| env!("CARGO_BIN_EXE_onbeat").into())

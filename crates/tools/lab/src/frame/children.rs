@@ -187,8 +187,8 @@ impl Guarded {
         }
     }
 
-    /// Sends the signal to the leader of the process group only, and waits for the leader's end.
-    /// Kills the group if the leader does not end in time.
+    /// Sends the signal to the process group's leader alone, and waits for the leader's end. Kills
+    /// the group if the leader does not end within [`GRACE`].
     pub fn end(&mut self, signal: i32) -> io::Result<Ended> {
         if self.poll()?.is_none() {
             // SAFETY: kill takes plain numbers. The child was not reaped, so the id is still the

@@ -34,7 +34,7 @@ impl Machine {
 pub struct Load {
     pub load1_start: f64,
     pub load1_end: f64,
-    /// The share of the CPU time of all CPUs that processes used, from 0 to 1.
+    /// The share of all CPUs' time that processes used, from 0 to 1.
     pub busy: f64,
     pub steal: f64,
 }

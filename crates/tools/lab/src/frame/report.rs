@@ -234,7 +234,7 @@ impl Report {
         });
     }
 
-    /// Stores the reason why a run was disturbed in the figures of this run, which begin at index
+    /// Stores in the figures of a run why this run was disturbed. The run's figures begin at index
     /// `from`. Does not change exact figures and figures that come from rounds.
     pub fn disturbed_by(&mut self, from: usize, why: Option<String>) {
         for figure in self.figures.iter_mut().skip(from) {

@@ -83,8 +83,8 @@ fn check(experiment: &Experiment, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Returns a context with a watchdog. If a step exceeds its time limit, the watchdog kills all
-/// children and ends the program.
+/// Returns a context with a watchdog. If a step of the experiment exceeds its time limit, the
+/// watchdog kills all children and ends the program.
 fn guarded(name: &'static str, options: &Options) -> Context {
     let groups = Groups::default();
     let doomed = groups.clone();

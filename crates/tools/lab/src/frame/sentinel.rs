@@ -15,8 +15,8 @@ const USUAL_DELAY_NS: u64 = 200_000;
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Lateness {
     pub longest_ns: u64,
-    /// The sum of the parts of all wake-up delays beyond [`USUAL_DELAY_NS`]: the time for which the
-    /// thread did not get its CPU.
+    /// The time for which the thread did not get its CPU: for each wake-up delay, the part that
+    /// exceeds [`USUAL_DELAY_NS`], in total.
     pub away_ns: u64,
 }
 

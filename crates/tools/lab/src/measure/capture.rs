@@ -144,8 +144,8 @@ fn read(socket: &OwnedFd, direction: Direction, stop: &AtomicBool) -> io::Result
     }
 }
 
-/// Receives a packet into a buffer. Returns the packet's length and its time in ns of
-/// CLOCK_REALTIME. Returns `None` for a packet in the other direction.
+/// Receives a packet into the buffer `look`. Returns the packet's length and its time in ns of
+/// CLOCK_REALTIME. Returns `None` for a packet that does not have the direction `direction`.
 fn receive(
     socket: &OwnedFd,
     direction: Direction,

@@ -68,8 +68,8 @@ impl Floor {
     }
 }
 
-/// A run of cyclictest while an arm is measured. It has one thread per CPU at priority 99, which
-/// wakes up every 2 ms.
+/// A run of cyclictest while an arm is measured. On each CPU, one thread with priority 99 wakes up
+/// every 2 ms.
 pub struct Cyclictest {
     child: Guarded,
     out: PathBuf,

@@ -233,8 +233,8 @@ pub fn used_ns(peers: &[Peer]) -> Result<u64> {
     Ok(kernel + peers.iter().map(Peer::cpu_ns).sum::<Result<u64>>()?)
 }
 
-/// Makes all peer programs begin their prepared run together, after the time `lead`. Returns the
-/// start of the run in ns of CLOCK_MONOTONIC.
+/// Makes all peer programs begin their prepared run together, at the time `lead` from now. Returns
+/// the start of the run in ns of CLOCK_MONOTONIC.
 pub fn start_all(peers: &mut [Peer], lead: Duration) -> Result<i64> {
     let start_ns = clock::monotonic_ns() as i64 + lead.as_nanos() as i64;
     for peer in peers {

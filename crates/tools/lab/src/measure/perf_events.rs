@@ -39,8 +39,8 @@ impl PerfEvents {
     }
 
     /// Switches all perf events on or off, including the copies that child threads and processes
-    /// inherited. An event that the process itself keeps off until a child inherits it is switched
-    /// on, too.
+    /// inherited. Switches on even an event that the process itself keeps off until a child
+    /// inherits it.
     pub fn switch(&self, on: bool) -> Result<()> {
         let request = match on {
             true => PERF_EVENT_IOC_ENABLE,

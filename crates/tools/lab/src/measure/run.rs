@@ -22,8 +22,8 @@ impl Run {
     }
 
     /// Sends the settings of a run to all processes, each with a file for its samples, and then
-    /// waits until all are ready. Waits only after the last sending, because a process may get
-    /// ready only after the processes to which it sends.
+    /// waits until all are ready. Sends all settings before it waits, because a process can wait
+    /// for the processes to which it sends before it is ready.
     pub fn prepare<'f>(
         &self,
         peers: &mut [Peer],
@@ -38,8 +38,9 @@ impl Run {
     }
 }
 
-/// Makes prepared processes begin after the time `lead`, waits for their end, and returns the
-/// resources that each process used. `takes` is the expected length of the run.
+/// Makes prepared processes begin their run at the time `lead` from now, waits for the end of the
+/// run, and returns the resources that each process used. `takes` is the expected length of the
+/// run.
 pub fn carry_out(peers: &mut [Peer], lead: Duration, takes: Duration) -> Result<Vec<Usage>> {
     start_all(peers, lead)?;
     // Senders stand last in the list and end first.

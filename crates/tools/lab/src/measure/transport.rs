@@ -12,8 +12,8 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// The SCHED_FIFO priority of all measured programs. With it, programs without real-time priority
-/// do not disturb them.
+/// The SCHED_FIFO priority of all measured programs. Programs without real-time priority do not
+/// disturb the measured programs.
 const REAL_TIME_PRIORITY: i32 = 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,7 +60,8 @@ pub struct Arm {
     /// Whether the middleware copies the payload, so that large messages cannot be sent often.
     pub copies: bool,
     pub colour: usize,
-    /// The `role=` argument of the arm's program if one thread of it both sends and receives.
+    /// The `role=` argument of the arm's program for runs in which one thread both sends and
+    /// receives.
     pub thread_role: &'static str,
 }
 
@@ -127,8 +128,8 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Builds the programs of all arms and starts iceoryx's daemon. The report lists the arms whose
-    /// programs could not be built or started as skipped.
+    /// Builds the programs of all arms and starts iceoryx's daemon. If a program cannot be built or
+    /// started, the report lists its arms as skipped.
     pub fn prepare(context: &mut Context, report: &mut Report) -> Result<Peers> {
         let mut peers = Peers::of_programs(context, report, &ALL)?;
         match Roudi::start(context) {

@@ -32,12 +32,11 @@ use std::time::{Duration, Instant};
 /// marked as old.
 const STALE_AFTER: Duration = Duration::from_secs(3);
 
-/// The number of messages that the publisher has not answered at which the monitor counts the
-/// publisher as not running.
+/// If the publisher has left this number of messages unanswered, the monitor counts it as not
+/// running.
 const UNANSWERED_MAX: u32 = 8;
 
-/// The shortest time between two offers of a process to the publisher, in ns of the times of
-/// events.
+/// The shortest time between two offers of a process to the publisher, in ns of recorded time.
 const OFFER_NS: u64 = 500_000_000;
 
 const CONFIG_MAX: u64 = 1 << 20;
@@ -204,9 +203,9 @@ fn lock(board: &Mutex<Board>) -> MutexGuard<'_, Board> {
     board.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Gives up all rights of this thread except those for starting the publisher. Without root, the
-/// thread gives up these rights, too: the publisher then runs only beside processes of the same
-/// user, which needs no right.
+/// Gives up all rights of this thread except those for starting the publisher. If the monitor does
+/// not run as root, gives up those as well. The publisher then runs only beside processes of the
+/// same user, which needs no right.
 fn take_rights() {
     onbeat_rights::raise();
     let is_root = onbeat_rights::is_root();

@@ -112,8 +112,8 @@ pub fn next_run() -> Option<Words> {
     }
 }
 
-/// Reports `ready`, waits for the `start` command, and returns the time in it at which the run
-/// starts (CLOCK_MONOTONIC, ns). Ends the program at the end of standard input.
+/// Reports `ready` and waits for the `start` command. Returns the time that the command contains,
+/// at which the run begins (CLOCK_MONOTONIC, ns). Ends the program at the end of standard input.
 pub fn await_start() -> i64 {
     ready();
     match Command::read() {

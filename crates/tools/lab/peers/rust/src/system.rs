@@ -56,8 +56,8 @@ pub fn set_priority(socket: &impl AsFd, priority: i32) -> Result<(), String> {
     set(socket, libc::SO_PRIORITY, priority).map_err(|e| format!("SO_PRIORITY: {e}"))
 }
 
-/// Sets the socket option `SO_SNDBUF`. The kernel doubles the size, because it also counts its own
-/// records.
+/// Sets the socket option `SO_SNDBUF`. The kernel doubles the size, because its bookkeeping for the
+/// data also takes space in the buffer.
 pub fn set_send_buffer(socket: &impl AsFd, bytes: usize) -> Result<(), String> {
     let bytes = i32::try_from(bytes).map_err(|e| e.to_string())?;
     set(socket, libc::SO_SNDBUF, bytes).map_err(|e| format!("SO_SNDBUF: {e}"))

@@ -81,9 +81,9 @@ pub trait Peer: Sync {
     /// Takes a message and reads its stamp with [`arrived`]. Waits until the deadline
     /// (CLOCK_MONOTONIC) and returns `None` if no message comes. Without a deadline, does not wait.
     fn receive(&self, reader: &mut Self::Reader, deadline_ns: Option<i64>) -> Option<Sample>;
-    /// Takes a message and gives it back at `at_ns`, or later if none has arrived by then. Returns
-    /// the message's number and the time just before it was given back. Only for middleware whose
-    /// producer can wait.
+    /// Takes a message and gives it back to the producer at `at_ns`, or later if no message has
+    /// arrived by then. Returns the message's number and the time just before it was given back.
+    /// Returns `None` if no message comes. Only for middleware whose producer can wait.
     fn give_back_at(&self, _reader: &mut Self::Reader, _at_ns: i64) -> Option<(i64, i64)> {
         die("producers of this peer never wait: it has no roles slow and flood")
     }
@@ -345,8 +345,8 @@ fn flood<P: Peer>(peer: &P, writer: &mut P::Writer, run: &Run) {
     finish(run, samples.len(), &began, &samples);
 }
 
-/// Runs a sending and a receiving thread. Each thread has an endpoint of its own, because some
-/// endpoints may not move between threads.
+/// Runs a sending and a receiving thread. Each thread creates its own endpoint, because some
+/// endpoints cannot move to another thread.
 fn pair<P: Peer>(peer: &P, options: &Options, run: &Run) {
     let ends = || Endpoints {
         peer,

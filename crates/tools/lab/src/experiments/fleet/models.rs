@@ -69,8 +69,8 @@ struct Pace {
 }
 
 impl Pace {
-    /// Draws a random pace for each window of the recording, between 0.75 and 1.25 times the
-    /// recorded pace.
+    /// Draws a random factor for each window ([`WINDOW_NS`]) of the recording. The window then
+    /// takes 0.75 to 1.25 times its recorded time.
     fn draw(events: &[Event], rng: &mut Rng) -> Pace {
         let begin_ns = events.first().map_or(0, |e| e.time_ns);
         let end_ns = events.last().map_or(0, |e| e.time_ns);

@@ -75,8 +75,8 @@ pub const PATTERNS: [Pattern; 5] = [
 ];
 
 pub const LIMIT: Duration = Duration::from_millis(100);
-/// A benchmark that takes longer than this to get ready after its start counts as late. Without an
-/// inhibitor, it takes a tenth of this time.
+/// A benchmark that needs longer than this time from its start until it is ready counts as late.
+/// Without an inhibitor, a benchmark needs a tenth of this time.
 pub const START_LIMIT: Duration = Duration::from_millis(500);
 
 fn largest(values: &[f64]) -> f64 {

@@ -47,8 +47,8 @@ pub struct Run {
     /// The threads, each with its process, its name, and the times in which it ran and in which it
     /// waited for a CPU, both while the inhibitor ran.
     pub threads: Vec<(&'static str, String, Account)>,
-    /// The number of samples in which the main thread waited for a lock, for each process and lock
-    /// holder.
+    /// By process and name of the thread that held a lock: the number of samples in which the main
+    /// thread of the process waited for this lock.
     pub held: BTreeMap<(&'static str, String), u32>,
     pub identity: Identity,
 }

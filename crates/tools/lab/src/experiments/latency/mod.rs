@@ -27,7 +27,8 @@ const SIZES: [usize; 8] = [
     4 << 20,
 ];
 /// The arms: a ROS 2 node with the installed middleware, and two DDS implementations without ROS 2.
-/// ROS 2 has only one arm, because its Python wheels contain only this middleware.
+/// There is only one arm with ROS 2, because the Python wheels of ROS 2 contain only one
+/// middleware.
 const ARMS: [Arm; 3] = [ROS2, CYCLONE, FAST];
 
 pub const EXPERIMENT: Experiment = Experiment {

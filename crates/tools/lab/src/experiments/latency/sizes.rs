@@ -48,8 +48,8 @@ struct Transport {
     name: &'static str,
     id: &'static str,
     transports: &'static str,
-    /// Whether the transport sends lost parts of a message again at once, instead of after its
-    /// usual delay. The comparison shows the cost of this delay.
+    /// Whether the transport sends lost parts of a message again at once, instead of after the
+    /// transport's usual delay. The comparison with the usual setting shows the cost of this delay.
     repaired_at_once: bool,
 }
 

@@ -75,8 +75,8 @@ pub const FABRIC: Arm = Arm {
 };
 pub const OURS: Arm = arm("ours", "ours", 5);
 /// The arm with all streams of a process on one connection, on which the most urgent chunk leaves
-/// first. The socket's buffer holds one window. Only the part `connections` of the experiment
-/// measures this arm, and compares it with [`OURS`].
+/// first. The socket's send buffer has the size of one window of flow control ([`WINDOW_NS`]). Only
+/// the part `connections` of the experiment measures this arm, and compares it with [`OURS`].
 pub const MULTIPLEXED: Arm = arm("one for all classes", "multiplexed", 8);
 /// The arm with a channel of onbeat-flow that has several consumers on the other host. Only the
 /// part `consumers` of the experiment measures this arm.

@@ -134,8 +134,9 @@ fn late_of(run: &Run, bounds: &[Bound]) -> Result<Vec<Late>> {
 }
 
 /// Finds out whether broken assumptions of the bound explain why a message was later than its
-/// bound. Looks at the time from one bound before the message was sent, because the message may
-/// have waited for earlier, delayed messages.
+/// bound. Looks at the time from the message's sending to its arrival. Also looks at the time
+/// before the sending, for as long as the bound, because the message may have waited for earlier,
+/// delayed messages.
 fn explain(run: &Run, sample: &Sample, bounds: &[Bound]) -> Result<Late> {
     let stream = sample.stream as usize;
     let bound_ns = bounds[stream].longest_ns() as i64;

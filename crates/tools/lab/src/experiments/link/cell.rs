@@ -45,11 +45,12 @@ pub struct Plan {
     pub network: bool,
     pub consumers: Option<usize>,
     pub captured: bool,
-    /// Whether streams with a `count` of 0 send from a process of their own. The programs of all
-    /// other streams are then urgent and have a real-time priority.
+    /// Whether streams with a `count` of 0 send from a process of their own. If true, the programs
+    /// of all other streams are urgent and have a real-time priority.
     pub apart: bool,
     pub real_time: bool,
-    /// Whether the experiment repeatedly reads the stalls that the links recorded, during the run.
+    /// Whether the experiment reads the stalls of the links repeatedly during the run. A stall is a
+    /// step of a link's threads that took longer than usual.
     pub recorded: bool,
 }
 

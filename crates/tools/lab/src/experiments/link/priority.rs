@@ -12,8 +12,8 @@ use crate::plot::{curves, percentiles, Curve};
 const URGENT_BYTES: usize = 1 << 10;
 const URGENT_PERIOD_NS: u64 = 5_000_000;
 const LARGE_BYTES: usize = 4 << 20;
-/// The size in bytes and the period in ns of the messages of medium urgency. They use less than
-/// half of the link.
+/// The size in bytes and the period in ns of the messages of medium urgency. These messages use
+/// less than half of the link's rate.
 const MEDIUM: (usize, u64) = (1 << 20, 20_000_000);
 /// The smallest and the largest latency in ms that the thesis measured for messages of 1 MB beside
 /// other transfers, with standard Soft-RoCE.

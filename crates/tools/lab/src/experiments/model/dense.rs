@@ -17,8 +17,8 @@ use onbeat_trace::{Manifest, Writer, WriterOptions};
 use std::path::Path;
 use std::process::Command;
 
-/// The ends of the chain that the second arm selects: a source node, and a topic before the last
-/// layer of the graph.
+/// The ends of the chain in the second arm: a source node, and a topic before the last layer of the
+/// graph. The first arm selects no chain.
 const ENDS: [&str; 4] = ["--from", "n0_3", "--to", "n6_1"];
 
 struct Measured {

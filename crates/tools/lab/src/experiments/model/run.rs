@@ -150,8 +150,8 @@ pub fn model(context: &Context, onbeat: &Path, trace: &Path) -> Result<(f64, End
     Ok((wall_s, ended?))
 }
 
-/// Reads the longest trace without modelling it. Returns how many events this reads per second of
-/// CPU time.
+/// Reads the longest trace without modelling it. Returns the number of events that were read per
+/// second of CPU time.
 pub fn read_speed(context: &Context, scratch: &Path, sizes: &[Size]) -> Result<f64> {
     context.step("only reading the longest trace", 3600);
     let longest = sizes.last().map_or(0, |s| s.events).to_string();

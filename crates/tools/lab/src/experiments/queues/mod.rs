@@ -44,8 +44,8 @@ const EVERY_ROUND: [&str; 7] = [
     "ros1-service",
 ];
 
-/// The arms that run in every round with ten streams, besides [`EVERY_ROUND`]. Their cost beyond
-/// processing is then measured, too.
+/// The arms that run in every round with ten streams, besides [`EVERY_ROUND`]. For ten streams, the
+/// report also shows the CPU use of onbeat's arms beyond the processing of messages.
 const EVERY_ROUND_OF_TEN: [&str; 3] = ["credit-shared", "credit-chain", "bare"];
 
 fn in_round(arm: &str, round: usize, streams: usize) -> bool {

@@ -32,8 +32,8 @@ const fn kpi(name: &'static str, title: &'static str, of: fn(&Measured) -> f64) 
 }
 
 pub(super) const CPU: Kpi = kpi("cpu", "CPU, % of a core", |m| m.cpu);
-/// The CPU time per processed message. It makes arms comparable that lose different numbers of
-/// messages, because a lost message needs no processing.
+/// The CPU time per processed message. With this figure, arms that lose different numbers of
+/// messages can be compared, because a lost message needs no processing.
 pub(super) const CPU_PER_MESSAGE: Kpi =
     kpi("cpu_per_message", "CPU, us a processed message", |m| {
         let processed: usize = m.streams.iter().map(|s| s.processed).sum();
@@ -108,9 +108,9 @@ impl QueueResults {
         (!rows.is_empty()).then(estimate)
     }
 
-    /// Estimates by how much the key figure of arm `b` exceeds that of arm `a`, in %. The estimate
-    /// is the mean over the settings of the median ratio over the rounds. The interval comes from
-    /// resampling rounds.
+    /// Estimates by how much the key figure of arm `b` exceeds that of arm `a`, in %. For each
+    /// setting, takes the median of the ratios of all rounds. The estimate is the mean of these
+    /// medians. Its interval comes from resampling rounds.
     pub(super) fn added(
         &self,
         a: &str,

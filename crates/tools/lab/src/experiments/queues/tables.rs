@@ -14,7 +14,8 @@ use crate::measure::streams::{Spread, CAN, RADAR};
 use crate::plot::{lines, percentiles, Axes, Line};
 
 /// A table of the paper. Columns: 1, 2, 4, 8 and 10 streams. Rows: CPU, RAM, delay, jitter, loss.
-/// The paper does not report the spread of cycles.
+/// The paper does not report the spread of cycles (the longest minus the shortest time between
+/// outputs).
 type Paper = [[f64; 5]; 5];
 
 /// Table III of the paper, the values of its concept 2: CPU in % of a core, RAM in % of 16 GB,

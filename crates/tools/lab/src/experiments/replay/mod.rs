@@ -76,7 +76,7 @@ struct Run {
     streams: usize,
     late_us: Sorted,
     lost: usize,
-    /// The number of packets that arrived after a packet that was recorded later than they were.
+    /// The number of packets that arrived out of order: after a packet with a later recorded time.
     misplaced: usize,
     cpu: f64,
 }

@@ -12,9 +12,9 @@ use crate::measure::floor::{Cyclictest, Floor};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// The miss rates to plan for, in ascending order, until the recorded executions suffice for one.
-/// The executions of one start of the application depend on one another, so the executions of a few
-/// starts may not suffice for a small miss rate.
+/// The miss rates that planning tries in ascending order, until the recorded executions suffice for
+/// one of them. The executions of one start of the application depend on one another, so the
+/// executions of a few starts may not suffice for a small miss rate.
 const MISS_RATES: [&str; 7] = ["0.01", "0.05", "0.1", "0.15", "0.2", "0.25", "0.3"];
 
 pub(super) struct Arm<'a> {

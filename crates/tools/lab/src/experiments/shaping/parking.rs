@@ -21,9 +21,8 @@ const TABLE_4_2: [(&str, f64); 5] = [
     ("p2d_ndt_localizer_node", 50.8),
 ];
 
-/// The name of the arm without real-time priorities, which the thesis does not have. Its threads
-/// are on the same CPUs as in the other arms, but have normal scheduling, as in an ordinary
-/// application.
+/// The name of an arm that the thesis does not have. The threads of this arm are on the same CPUs
+/// as in the other arms, but have no real-time priorities, as in an ordinary application.
 const NORMAL: &str = "normal threads";
 
 const BASELINE: &str = "SCHED_FIFO";

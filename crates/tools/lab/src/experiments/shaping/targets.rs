@@ -7,15 +7,15 @@ use crate::frame::rng::Rng;
 use crate::measure::floor;
 use crate::measure::stats::{over_blocks, resampled, Sorted};
 
-/// The number by which the unshaped jitter of the same executions is divided to get the limit of
-/// the jitter with one band.
+/// The divisor for the largest jitter of a plan with one band. The jitter may be at most the jitter
+/// that the same executions have without shaping, divided by this number.
 const JITTER_DIVISOR: f64 = 250.0;
 /// The factor for the smallest limit of the jitter. The limit is at least this factor times the
 /// 99th percentile of the wake-up latencies that cyclictest measures.
 const FLOOR_MULTIPLE: f64 = 2.0;
 const MAX_WORST_ADDED_PERCENT: f64 = 2.5;
-/// The largest share in % by which the average latency may exceed the average without shaping. It
-/// applies to plans whose bands were chosen for a low average.
+/// The largest share in % by which the average latency may exceed the average without shaping. The
+/// limit applies to plans whose bands were chosen for a low average.
 pub(super) const MAX_AVERAGE_ADDED_PERCENT: f64 = 6.0;
 /// The limit of the 99.9th percentile of the times for which threads run outside of their slots, in
 /// ms.

@@ -165,8 +165,9 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<Costs> {
     ))
 }
 
-/// Returns three arms for each form of instruction: no probe, a probe on this instruction, and a
-/// probe at the place in the function that onbeat chooses.
+/// Returns the arms for each form of instruction: no probe, a probe on an instruction of this form,
+/// and a probe at the place that onbeat chooses in the same function. The form `return` has no
+/// third arm.
 fn form_spots(program: &Path, fast_nop: bool) -> Result<Vec<Spot>> {
     let symbols = Symbols::read(program, true, |name| {
         name.starts_with("form_") || name.starts_with("hit_")
@@ -206,8 +207,8 @@ struct FormCost {
     form: &'static str,
     title: &'static str,
     here: Estimate,
-    /// The cost of a hit in us with the probe at the place that onbeat chooses. `None` if onbeat
-    /// leaves the probe on the instruction.
+    /// The cost of a hit in us with the probe at the place in the function that onbeat chooses.
+    /// `None` for the form `return`, whose probe has no other place.
     placed: Option<Estimate>,
 }
 
@@ -385,8 +386,8 @@ fn function_table(
     );
 }
 
-/// Reports how many probes of a distribution's libraries the kernel must single-step: with the
-/// probes at function entries, and with the probes at the places that onbeat chooses.
+/// Reports how many probes in the libraries of a ROS 2 distribution the kernel must single-step:
+/// with the probes at function entries, and with the probes at the places that onbeat chooses.
 fn table_of_placements(
     context: &Context,
     report: &mut Report,

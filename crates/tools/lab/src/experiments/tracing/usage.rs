@@ -31,9 +31,9 @@ wait $syn; b=$?
 struct Watched {
     programs: Vec<ProgramStats>,
     names: BTreeMap<u32, String>,
-    /// The recorder's use of a core in %, one value for each step of observation. The first step
-    /// begins five seconds after the recorder's start. The CPU time comes from the kernel's account
-    /// of the process.
+    /// The recorder's use of a core in %, one value for each interval of about 200 ms. The first
+    /// interval begins five seconds after the recorder's start. The CPU time comes from the
+    /// kernel's account of the process.
     steady: Vec<f64>,
 }
 

@@ -12,8 +12,8 @@ use crate::plot::{timeline, Row};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The shortest wait for a lock that counts, in ns. In a shorter wait, the owner was about to
-/// release the lock.
+/// A wait for a lock counts if it takes at least this time, in ns. If a wait is shorter, the lock's
+/// owner was about to release the lock.
 const LOCK_MIN_NS: u64 = 1_000_000;
 const LOCKS_SHOWN_PER_MIDDLEWARE: usize = 6;
 const MARGIN_NS: u64 = 15_000_000;

@@ -61,9 +61,9 @@ mod tests {
     use super::SOURCE;
     use std::collections::BTreeSet;
 
-    /// The functions whose calls always reach onbeat's library, because the library that can bypass
-    /// it (the lab's gate) does not wrap them. The first has more than six arguments, the others
-    /// are C++.
+    /// The functions whose calls always reach onbeat's library, because the lab's gate does not
+    /// wrap them and so cannot bypass onbeat's library. The first function has more than six
+    /// arguments. The other two are C++ functions.
     const WITHOUT: [&str; 3] = [
         "rcl_wait_set_init",
         "_ZN6rclcpp8Executor14execute_clientESt10shared_ptrINS_10ClientBaseEE",

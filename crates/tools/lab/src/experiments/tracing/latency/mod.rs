@@ -38,9 +38,9 @@ const PRELOAD: usize = 4;
 const STARTED: usize = 5;
 const LTTNG: usize = 6;
 
-/// The scheduling of the two nodes. Other programs do not disturb real-time threads, so these show
-/// only the cost of the probes. Normal threads compete with the recorder for CPUs, so they show its
-/// cost, too.
+/// The scheduling of the two nodes. Real-time threads show only the cost of the probes, because
+/// other programs do not disturb them. Normal threads compete with the recorder for CPUs, so they
+/// also show the recorder's cost.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Policy {
     Normal,
@@ -81,8 +81,8 @@ impl Setting {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum LatencyStart {
     Callback,
-    /// Latency counts from the time at which the publishing callback was due, so a delayed start of
-    /// this callback counts, too.
+    /// Latency counts from the time at which the publishing callback was due. The latency therefore
+    /// contains the delay of this callback's start.
     Release,
 }
 

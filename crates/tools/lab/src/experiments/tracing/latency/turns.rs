@@ -20,12 +20,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// The shortest length of an arm's turn: this time, and this number of messages.
+/// The smallest length of an arm's turn: a turn lasts at least this time, and for at least this
+/// number of messages.
 const TURN_LENGTH: (Duration, u32) = (Duration::from_millis(25), 4);
-/// The time after each switch of arms in which messages are not measured. The first messages after
-/// a switch find less in the caches than later ones.
+/// The time after each switch of arms. Messages in this time are not measured, because they find
+/// less in the caches than later messages.
 const SETTLE_TIME: Duration = Duration::from_millis(5);
-/// The time between two turns in which the last messages of the earlier turn can arrive.
+/// The pause between two turns. The last messages of the earlier turn can arrive in this pause.
 const ARRIVAL_TIME: Duration = Duration::from_millis(2);
 
 struct Switches {

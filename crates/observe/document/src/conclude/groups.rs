@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn an_input_that_the_publisher_waited_for_decides_the_group() {
+    fn an_and_junction_is_decided_by_waits_of_its_publisher_for_an_input() {
         // B had an input but did not publish five times, each time because A had none.
         let mut evidence = synchronised();
         evidence.members.get_mut(A).unwrap().awaited = 5;
@@ -563,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn an_input_that_descends_from_the_output_is_not_a_member() {
+    fn an_input_that_depends_on_the_output_is_not_part_of_an_and_junction() {
         let descends = |id: &str| {
             let mut evidence = synchronised();
             evidence.members.get_mut(id).unwrap().after = BTreeSet::from([B.into()]);

@@ -563,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn an_input_that_depends_on_the_output_is_not_part_of_an_and_junction() {
+    fn an_input_computed_from_another_input_of_its_node_makes_no_and_junction() {
         let descends = |id: &str| {
             let mut evidence = synchronised();
             evidence.members.get_mut(id).unwrap().after = BTreeSet::from([B.into()]);

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_with_a_timer_for_each_wait_keeps_few_events() {
+    fn a_segment_with_many_short_lived_timers_keeps_few_events() {
         let mut retained = Retained::default();
         retained.begin(0);
         for i in 0..100_000u32 {

@@ -58,7 +58,7 @@ def shaped(harness, kind):
 
 
 @test(places=TIMED_TEST)
-def gate_soft_lets_other_threads_of_a_process_run_and_a_hard_gate_stops_them(harness):
+def gate_hard_stops_other_threads_of_a_process_and_gate_soft_does_not(harness):
     """A callback that is frozen with the interpreter's lock stops other threads. A soft gate does not freeze it."""
     counts, report = shaped(harness, "hard")
     gate = report["gates"][0]

@@ -89,7 +89,7 @@ def across(model):
 
 
 @test
-def hosts_joined_in_one_model_have_the_latency_that_their_messages_measure(harness):
+def hosts_joined_in_one_model_give_a_chain_the_latency_that_its_messages_show(harness):
     """A chain over two hosts has the latency that its own messages show"""
     with two_hosts(harness) as hosts:
         (driver, worker), measured = record(harness, hosts)

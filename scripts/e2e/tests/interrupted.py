@@ -27,7 +27,7 @@ ENDED_S = 120
 
 
 @test(hidden=True)
-def interrupted_part(harness):
+def interrupted_run_lasts_until_it_is_killed(harness):
     """A test that would run for minutes: a recorder, its application, and an orphan."""
     ready = harness.file("orphan")
     subprocess.run([sys.executable, "-c", STUBBORN, ready], check=True)
@@ -53,10 +53,10 @@ def started(pid):
 
 
 def start_interrupted_run(harness):
-    """Starts a run of interrupted_part; its process, and what it started, once all is there."""
+    """Starts a run of interrupted_run_lasts_until_it_is_killed; its process, and what it started, once all is there."""
     harness.privileged()
     work = harness.file(f"interrupted-{os.getpid()}")
-    runner = subprocess.Popen([sys.executable, RUNNER, "--keep", work, "interrupted_part"],
+    runner = subprocess.Popen([sys.executable, RUNNER, "--keep", work, "interrupted_run_lasts_until_it_is_killed"],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     deadline = time.monotonic() + 240
     while not os.path.exists(os.path.join(work, "ready")):
@@ -95,7 +95,7 @@ def interrupted_variant(name, interrupt):
 def kill_guard(runner):
     """Kills the guard of the test that runs."""
     guards = [p for p in descendants(runner.pid) if os.getsid(p) == p and command(p)
-              and "interrupted_part" in command(p)]
+              and "interrupted_run_lasts_until_it_is_killed" in command(p)]
     need(guards, "the run has no guard")
     os.kill(guards[0], signal.SIGKILL)
     time.sleep(1)

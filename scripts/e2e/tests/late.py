@@ -26,7 +26,7 @@ def own_model(harness, name, trace):
 
 
 @test
-def kilted_and_jazzy_are_recorded_at_once(harness):
+def kilted_and_jazzy_are_recorded_in_one_trace(harness):
     """One recording has nodes of Kilted and of Jazzy: half of SYN's nodes in each."""
     truths = [harness.file(f"both.{part}.truth.json") for part in "ab"]
     domains = (os.environ["ROS_DOMAIN_ID"], harness.other_domain())

@@ -103,7 +103,7 @@ def later_ns(harness, *traces):
 
 
 @test
-def preload_and_bpf_at_once_give_equal_times(harness):
+def preload_and_bpf_together_give_equal_times(harness):
     """SYN, recorded with BPF and by the library at once: the same executions, times and latencies."""
     inner = harness.file("preload_inner.trace")
     shutil.rmtree(inner, ignore_errors=True)

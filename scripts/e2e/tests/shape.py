@@ -142,7 +142,7 @@ def shape_raises_the_last_band_under_a_grown_load(harness):
 
 
 @test(group=SHAPERS)
-def shape_lets_one_event_into_each_cycle(harness):
+def shape_lets_one_message_into_each_cycle(harness):
     """A chain starts with events at any time: each cycle gets one event, and its output leaves on time."""
     check_events(harness, "shape_throttles")
 

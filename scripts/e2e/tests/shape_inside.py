@@ -50,7 +50,7 @@ def shape_inside_drops_an_output_beyond_its_slots(harness):
 
 
 @test(group=SHAPERS)
-def shape_inside_lets_one_event_into_each_cycle(harness):
+def shape_inside_lets_one_message_into_each_cycle(harness):
     """A throttled input waits in the process that publishes it, and one leaves in each cycle."""
     report = check_events(harness, "shape_inside_throttles", "--hold", "auto")
     if "The application itself holds back /t1, /t3." not in report["notes"]:

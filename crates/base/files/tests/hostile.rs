@@ -21,7 +21,7 @@ fn write(text: &'static str) -> impl FnOnce(&mut fs::File) -> std::io::Result<()
 }
 
 #[test]
-fn make_accepts_only_a_new_or_empty_directory() {
+fn an_output_directory_must_be_new_or_empty() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     assert!(Directory::make(&at("a/b/new")).is_ok());
@@ -77,7 +77,7 @@ fn links_are_neither_followed_nor_written_through() {
 }
 
 #[test]
-fn a_directory_put_in_the_place_of_an_open_one_is_not_written_to() {
+fn a_directory_that_replaces_an_open_one_receives_no_files() {
     let dir = tempfile::tempdir().unwrap();
     let (path, aside) = (dir.path().join("out"), dir.path().join("aside"));
     let out = Directory::make(&path).unwrap();
@@ -107,7 +107,7 @@ fn a_failed_replace_leaves_the_old_file() {
 }
 
 #[test]
-fn only_new_files_get_another_owner() {
+fn only_files_that_onbeat_creates_get_another_owner() {
     if !is_root() {
         return;
     }

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_with_different_user_ids_has_no_user() {
+    fn a_process_whose_user_ids_differ_has_no_user() {
         // SAFETY: `geteuid` cannot fail and takes no pointers.
         if unsafe { libc::geteuid() } != 0 {
             println!("skipped: only root can make a process with different user ids");

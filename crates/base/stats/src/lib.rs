@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_probability_that_chance_splits_hits_unevenly_is_binomial() {
+    fn the_probability_of_an_uneven_split_by_chance_is_binomial() {
         // All ten hits fall into one of two halves: 2 chances of 1024.
         assert!((split_by_chance(10, 10, 0.5) - 2.0 / 1024.0).abs() < 1e-9);
         assert!((split_by_chance(0, 10, 0.5) - 2.0 / 1024.0).abs() < 1e-9);

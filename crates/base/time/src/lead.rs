@@ -58,7 +58,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_lead_is_as_long_as_the_configured_share_of_the_last_delays(
+        fn a_lead_covers_the_configured_share_of_the_last_delays(
             delays in prop::collection::vec(0u64..5_000_000_000, 1..400),
             covers in 1usize..=1000,
         ) {
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lead_is_short_again_when_enough_other_delays_have_followed_an_outlier() {
+    fn an_outlier_lengthens_a_lead_only_until_enough_other_delays_are_recorded() {
         let mut lead = Lead::new(1000, 50, (0, 500));
         lead.record(u64::MAX);
         assert_eq!(lead.ns(), 500);

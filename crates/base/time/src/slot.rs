@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_no_cycle_can_have_is_refused() {
+    fn an_empty_slot_or_one_longer_than_the_cycle_does_not_fit() {
         assert!(Slot::new(0, 10).fits(10) && Slot::new(15, 25).fits(10));
         for slot in [Slot::new(5, 5), Slot::new(5, 4), Slot::new(0, 11)] {
             assert!(!slot.fits(10), "{slot:?}");

@@ -303,7 +303,7 @@ fn all_threads_of_a_pool_are_in_one_server_and_the_wait_for_them_is_bounded() {
 }
 
 #[test]
-fn with_an_executor_for_each_node_a_server_adds_only_callbacks_of_its_own_nodes() {
+fn with_one_executor_per_node_a_server_contains_only_callbacks_of_the_chains_nodes() {
     let m = reference(Form::PerNode);
     let made = plan(&m, &hot_path(Strategy::Bands(1))).unwrap();
     let adopted: Vec<&str> = made.callbacks.iter().map(|r| r.id.as_str()).collect();

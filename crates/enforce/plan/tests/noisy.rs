@@ -140,7 +140,7 @@ fn a_wide_profile_without_outliers_keeps_all_its_executions() {
 }
 
 #[test]
-fn application_starts_with_different_latencies_support_only_a_weaker_promise() {
+fn different_latencies_in_two_starts_of_an_application_weaken_the_promise() {
     let mut model = profile(594, &[110.0, 120.0, 130.0, 140.0, 150.0, 160.0]);
     let alone = plan(&model, &request()).unwrap().promises.miss.unwrap();
     // All slow executions, and all of the largest tenth, are of one of two starts.

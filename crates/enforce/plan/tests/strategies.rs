@@ -487,7 +487,7 @@ fn a_node_that_subscribes_to_its_own_held_topic_is_refused() {
 }
 
 #[test]
-fn a_callbacks_wait_counts_at_most_up_to_what_the_worst_case_of_its_chain_leaves() {
+fn a_callbacks_wait_counts_only_as_far_as_the_worst_case_still_fits_into_the_cycle() {
     let mut m = synthetic();
     m.callbacks[4].figures.exec_ns = dist(&[5.0, 6.0]);
     let plain = made(&m, &request(Strategy::ServerPerCallback));
@@ -593,7 +593,7 @@ fn assert_says(text: String, words: &[&str]) {
 }
 
 #[test]
-fn impossible_settings_are_refused_with_the_numbers() {
+fn impossible_settings_are_refused_with_their_values_and_limits() {
     let m = synthetic();
     let ask = |f: fn(&mut Request)| {
         let mut r = request(Strategy::Bands(1));
@@ -638,7 +638,7 @@ fn impossible_settings_are_refused_with_the_numbers() {
 }
 
 #[test]
-fn a_chain_with_rare_slow_executions_is_refused_with_a_miss_rate_as_the_way_out() {
+fn a_chain_with_rare_slow_executions_is_refused_with_a_suggested_miss_rate() {
     let mut model = model_of_starts(40, 250);
     model.chains[0].figures.latency_ns.record(ms(330.0));
     let text = refused(&model, &request(Strategy::Bands(1)));
@@ -656,7 +656,7 @@ fn a_chain_with_rare_slow_executions_is_refused_with_a_miss_rate_as_the_way_out(
 }
 
 #[test]
-fn a_model_that_fits_no_plan_is_refused_with_the_numbers() {
+fn a_model_that_fits_no_plan_is_refused_with_the_reason() {
     let m = synthetic();
     let mut heavy = m.clone();
     heavy.callbacks[4].figures.exec_ns = dist(&[41.0]);

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_moves_early_by_its_usual_delay_up_to_a_limit() {
+    fn a_gate_opens_and_closes_early_by_its_usual_delay_up_to_a_limit() {
         let (table, mut leads) = leads(&[(10_000 * US, 20_000 * US)]);
         assert_eq!(
             (leads.early_ns(&table, 0), leads.early_ns(&table, 1)),

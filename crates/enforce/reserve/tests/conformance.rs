@@ -415,9 +415,9 @@ fn a_gate_does_not_disturb_waiting_system_calls() {
 }
 
 #[test]
-fn threads_started_by_a_gated_thread_are_put_back() {
+fn threads_started_by_a_gated_thread_are_restored() {
     let _alone = one_test_at_a_time();
-    for backend in backends("threads_started_by_a_gated_thread_are_put_back") {
+    for backend in backends("threads_started_by_a_gated_thread_are_restored") {
         let dir = Dir::new("starts");
         let (go, gone) = mpsc::channel::<()>();
         let (send, receive) = mpsc::channel();
@@ -461,9 +461,9 @@ fn threads_started_by_a_gated_thread_are_put_back() {
 /// Middleware threads start other threads when a peer joins. The reservation restores these other
 /// threads, although no gate lists them.
 #[test]
-fn threads_started_by_a_placed_thread_are_put_back() {
+fn threads_started_by_a_middleware_thread_with_a_priority_are_restored() {
     let _alone = one_test_at_a_time();
-    let name = "threads_started_by_a_placed_thread_are_put_back";
+    let name = "threads_started_by_a_middleware_thread_with_a_priority_are_restored";
     let Some(backend) = backends(name).first().copied() else {
         return;
     };

@@ -18,7 +18,7 @@ const SLOT: u64 = 10 * MS;
 
 #[test]
 #[ignore = "a process that tests start"]
-fn a_helper_process_runs_target_threads_when_a_test_starts_it() {
+fn a_process_that_other_tests_start_runs_target_threads() {
     run_target(|| {
         Worker::new(|stop: &AtomicBool| {
             while !stop.load(Ordering::Relaxed) {
@@ -33,7 +33,7 @@ fn a_helper_process_runs_target_threads_when_a_test_starts_it() {
 /// counters. When the guard is lost, it puts the threads back, as `onbeat shape` does.
 #[test]
 #[ignore = "a process that tests start"]
-fn a_helper_process_owns_a_reservation_when_a_test_starts_it() {
+fn a_process_that_other_tests_start_owns_a_reservation() {
     let get = |name: &str| std::env::var(name).unwrap();
     if !get("GROUP").is_empty() {
         fs::write(get("GROUP") + "/cgroup.procs", "0").unwrap();
@@ -102,7 +102,7 @@ impl Scene {
     fn set_in(backend: Choice, group: Option<&Path>) -> Scene {
         let dir = Dir::new("deadman");
         let mut target = Helper::start(
-            "a_helper_process_runs_target_threads_when_a_test_starts_it",
+            "a_process_that_other_tests_start_runs_target_threads",
             &[],
             None,
         );
@@ -120,7 +120,7 @@ impl Scene {
             ),
         ];
         let mut owner = Helper::start(
-            "a_helper_process_owns_a_reservation_when_a_test_starts_it",
+            "a_process_that_other_tests_start_owns_a_reservation",
             &environment,
             None,
         );
@@ -491,7 +491,7 @@ fn pausing_the_owners_cgroup_does_not_pause_the_guard() {
             for file in ["comm", "cmdline"] {
                 let text = fs::read_to_string(format!("/proc/{guard}/{file}")).unwrap();
                 assert!(
-                    !text.contains("a_helper_process_owns_a_reservation_when_a_test_starts_it")
+                    !text.contains("a_process_that_other_tests_start_owns_a_reservation")
                         && !text.contains("onbeat"),
                     "{text:?}"
                 );

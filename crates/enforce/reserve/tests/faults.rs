@@ -14,13 +14,13 @@ use std::time::Duration;
 
 #[test]
 #[ignore = "a process that tests start"]
-fn a_helper_process_runs_target_threads_when_a_test_starts_it() {
+fn a_process_that_other_tests_start_runs_target_threads() {
     run_target(Worker::spinning);
 }
 
 #[test]
 #[ignore = "a process that tests start"]
-fn a_helper_process_owns_a_reservation_when_a_test_starts_it() {
+fn a_process_that_other_tests_start_owns_a_reservation() {
     // A shell without job control starts background processes that ignore SIGINT.
     // SAFETY: the default action needs no handler.
     unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
@@ -59,7 +59,7 @@ fn owner(backend: Choice, dir: &Dir, cycle: &str, tids: &str, without: Option<i3
         ("TIDS", tids.to_owned()),
     ];
     Helper::start(
-        "a_helper_process_owns_a_reservation_when_a_test_starts_it",
+        "a_process_that_other_tests_start_owns_a_reservation",
         &environment,
         without,
     )

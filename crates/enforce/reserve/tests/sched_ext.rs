@@ -43,7 +43,7 @@ fn a_reservation_with_sched_ext_is_refused_on_a_kernel_without_it() {
 }
 
 #[test]
-fn sched_ext_refuses_a_server_without_a_slot_for_a_long_time() {
+fn sched_ext_refuses_a_server_whose_slots_are_too_far_apart() {
     let dir = Dir::new("pause");
     let servers = [server("rare", 20, &[(0, MS)])];
     let refused = Reservation::start(60_000 * MS, &servers, 0, options(Choice::SchedExt, &dir));
@@ -75,7 +75,7 @@ fn a_second_sched_ext_scheduler_is_refused() {
 
 #[test]
 #[ignore = "a process that tests start"]
-fn a_helper_process_owns_a_reservation_when_a_test_starts_it() {
+fn a_process_that_other_tests_start_owns_a_reservation() {
     let mut options = onbeat_reserve::Options::new(0);
     options.backend = Choice::SchedExt;
     options.state_dir = std::env::var("STATE").unwrap().into();
@@ -102,7 +102,7 @@ fn threads_run_on_after_owner_and_guard_were_killed() {
         ("TID", worker.tid.to_string()),
     ];
     let mut owner = Helper::start(
-        "a_helper_process_owns_a_reservation_when_a_test_starts_it",
+        "a_process_that_other_tests_start_owns_a_reservation",
         &environment,
         None,
     );
@@ -146,7 +146,7 @@ fn the_guard_undoes_the_changes_of_a_killed_owner() {
         ("TID", worker.tid.to_string()),
     ];
     let mut owner = Helper::start(
-        "a_helper_process_owns_a_reservation_when_a_test_starts_it",
+        "a_process_that_other_tests_start_owns_a_reservation",
         &environment,
         None,
     );
@@ -176,7 +176,7 @@ fn slots_continue_while_the_owner_is_stopped() {
         ("TID", worker.tid.to_string()),
     ];
     let mut owner = Helper::start(
-        "a_helper_process_owns_a_reservation_when_a_test_starts_it",
+        "a_process_that_other_tests_start_owns_a_reservation",
         &environment,
         None,
     );

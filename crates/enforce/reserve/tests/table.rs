@@ -160,7 +160,7 @@ fn slots_that_do_not_fit_the_cycle_are_refused() {
 }
 
 #[test]
-fn the_gate_table_of_the_thesis_example_opens_and_closes_at_its_times() {
+fn gates_open_and_close_at_the_times_of_the_thesis_example() {
     // Thesis, section 4.5.2: gamma [0, 59], delta [59, 60], the rest [0, 100] of 100.
     let servers = [
         server(0, &[(0, 590)]),

@@ -226,9 +226,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn remapping_only_adds_words_and_precedes_competing_rules(command in prop::collection::vec(
-            prop::sample::select(vec!["x", "--ros-args", "-r", "a:=/pose", "ndt:/pose:=/b", "--", "-p"]),
-            1..12)) {
+        fn added_remapping_rules_precede_competing_rules_and_change_no_argument(
+            command in prop::collection::vec(prop::sample::select(
+                vec!["x", "--ros-args", "-r", "a:=/pose", "ndt:/pose:=/b", "--", "-p"]), 1..12),
+        ) {
             let command: Vec<String> = command.iter().map(|w| w.to_string()).collect();
             let out = remap_command(&command, &[pose()]).unwrap();
             let added = out.len() - command.len();

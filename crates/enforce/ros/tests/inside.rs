@@ -455,7 +455,7 @@ fn the_latest_message_of_a_throttled_input_leaves_once_per_cycle() {
 }
 
 #[test]
-fn the_name_of_a_holding_thread_has_the_number_of_inputs_that_leave_before_its_own() {
+fn the_name_of_a_thread_that_holds_an_input_ends_with_the_number_of_inputs_before_it() {
     let lists = [
         (
             "0 input carry /b /other\n1 input carry /a /out\n",
@@ -613,7 +613,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_library_computes_the_shapers_lead(
+    fn the_library_computes_the_same_lead_as_the_shaper(
         delays in prop::collection::vec(prop_oneof![200 => 0u64..450_000, 1 => 0..u64::MAX], 0..400),
     ) {
         let library = tested();
@@ -632,7 +632,7 @@ proptest! {
     }
 
     #[test]
-    fn the_library_computes_the_shapers_slots(
+    fn the_library_computes_the_same_slots_as_the_shaper(
         cycle in 1u64..40, origin in -50i64..50, earliest in 0u64..40,
         slots in prop::collection::vec((0u64..100, 1u64..40), 1..5),
         before in prop::collection::vec((0u64..100, 1u64..40), 0..3), from in -100i64..200,

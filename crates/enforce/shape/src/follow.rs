@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_precision_of_outputs_is_measured_from_the_begin_of_their_slot() {
+    fn the_precision_of_outputs_is_measured_from_the_start_of_their_slot() {
         let mut following = Following::new(&plan(), AdaptOptions::default()).expect("bands");
         for n in 0..90 {
             let late_ms = 45.002_751 + if n % 2 == 0 { 0.01 } else { 0.03 };

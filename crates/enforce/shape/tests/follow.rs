@@ -206,7 +206,7 @@ fn an_output_that_a_shaper_publishes_ends_the_chain() {
 }
 
 #[test]
-fn the_verdict_counts_how_the_cycle_of_each_output_is_known() {
+fn the_verdict_counts_outputs_by_how_their_cycle_was_found() {
     let plan = plan(&[TIMER, FILTER], "/good");
     let left = |source_ns| PlanObservation::Left {
         callback: 1,

@@ -281,7 +281,7 @@ fn an_overloaded_cpu_or_executor_is_reported_once() {
 }
 
 #[test]
-fn waiting_at_a_synchroniser_counts_for_the_input_that_comes_first() {
+fn a_wait_at_a_synchroniser_costs_the_chain_of_the_input_that_comes_first() {
     let advice = only(&model(|m| {
         let mut sync = callback("/drive", "", "/cmd");
         sync.id = "/drive:sync(/cmd)".into();

@@ -108,7 +108,7 @@ fn work(is_timer: bool, period: u64, takes: u64) -> Work {
 }
 
 #[test]
-fn the_bound_of_a_response_time_is_the_longest_time_of_work_without_a_pause() {
+fn the_bound_of_a_response_time_is_the_longest_busy_period_of_the_executor() {
     // The bound is 2 ms, 5 ms, and two times 4 ms of the timer, which is due twice in 15 ms.
     let works = [
         work(false, 100_000, 2000),

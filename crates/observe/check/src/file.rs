@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mistake_in_a_requirements_file_is_reported_with_its_place() {
+    fn a_mistake_in_a_requirements_file_is_reported_with_its_entry_or_line() {
         for (text, said) in [
             ("", "--init"),
             (

@@ -3,7 +3,7 @@
 mod checks;
 
 #[test]
-fn complete_cut_and_changed_lttng_sessions_cause_no_panic() {
+fn complete_truncated_and_changed_lttng_sessions_cause_no_panic() {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fuzz/corpus/ctf");
     let mut count = 0;
     for entry in std::fs::read_dir(dir).expect("the corpus") {

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cause_of_lateness_that_exceeds_its_usual_time_most_comes_first() {
+    fn the_cause_whose_time_exceeds_its_usual_time_most_comes_first() {
         let mut causes = Causes {
             limit_ns: Some(30),
             ..Causes::default()
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn few_executions_of_a_fast_chain_are_chosen_at_irregular_times() {
+    fn a_few_executions_of_a_fast_chain_are_sampled_at_irregular_times() {
         let mut causes = Causes::default();
         let chosen = |causes: &mut Causes, tick: u64| {
             let latency_ns = if causes.limit_ns.is_some() { 20 } else { 5 };

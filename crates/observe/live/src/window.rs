@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn each_span_counts_only_its_own_part_of_a_stretch_of_time() {
+    fn each_span_of_time_counts_only_its_own_part_of_a_longer_interval() {
         let mut windows = Windows::default();
         // Five hours pass without an event.
         windows.add_span(SECOND_NS / 2, 18_000 * SECOND_NS + SECOND_NS / 4);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_starts_with_its_oldest_slot() {
+    fn a_span_of_time_begins_with_its_oldest_stored_interval() {
         let at = |span: Span, now| span.since_ns(7 * SECOND_NS, now) / SECOND_NS;
         assert_eq!(at(Span::TenSeconds, 100 * SECOND_NS), 91);
         assert_eq!(at(Span::Minute, 105 * SECOND_NS), 50);

@@ -524,7 +524,7 @@ fn the_number_of_stored_entities_stays_flat_while_a_process_makes_and_destroys_n
 }
 
 #[test]
-fn a_callback_keeps_its_ordinal_when_an_earlier_one_like_it_has_ended() {
+fn a_callback_keeps_its_ordinal_when_an_earlier_equal_callback_has_ended() {
     let mut live = Live::new(options());
     let at = |time_ns: u64, pid: u32, kind: EventKind| Event {
         time_ns,
@@ -584,7 +584,7 @@ fn a_callback_keeps_its_ordinal_when_an_earlier_one_like_it_has_ended() {
 }
 
 #[test]
-fn what_is_kept_is_flat_while_nodes_make_and_destroy_endpoints() {
+fn the_number_of_kept_entries_stays_flat_while_nodes_make_and_destroy_endpoints() {
     let rounds = [Round {
         run: [1; 4],
         swapped: false,

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_for_unusable_limits_name_the_way_out() {
+    fn unusable_limits_are_refused_with_the_reason() {
         let of = |cgroup: &Path| Limits {
             cgroup: Some(cgroup.into()),
             ..Limits::default()

@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn the_path_of_an_installation_decides_on_the_name_of_the_distribution_first() {
+    fn the_distribution_in_the_path_of_an_installation_takes_precedence() {
         assert_eq!(
             distribution_name(
                 Some("/opt/ros/rolling/lib/libtracetools.so"),

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_in_a_policy_is_reported_with_its_place() {
+    fn a_mistake_in_a_policy_is_reported_with_its_entry_or_line() {
         for (text, said) in [
             ("", "the policy is empty"),
             ("visible: {topic: [/a]}\n", "topic"),

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_index_counts_from_zero_and_an_option_needs_no_extra_space() {
+    fn an_id_returns_its_index_and_an_optional_id_takes_no_extra_memory() {
         assert_eq!(VertexId::new(0).index(), 0);
         assert_eq!(VertexId::new(7).index(), 7);
         assert!(VertexId::new(1) < VertexId::new(2));

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn an_origin_enters_a_callback_that_closes_a_loop_only_once() {
+    fn an_origin_enters_a_callback_at_most_once_if_the_callback_closes_a_loop() {
         let (mut all, v) = (Origins::default(), VertexId::new);
         all.close(v(5), 20);
         let item = all.begin(None, v(1), 30);

@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_1_percent_is_late_and_a_larger_share_of_a_small_sample() {
+    fn the_slowest_1_percent_is_late_or_a_larger_share_if_the_sample_is_small() {
         let late = |n: u64| {
             let values = || (1..=n).map(|i| i * 1_000_000);
             let limit = late_limit(&dist(values()));

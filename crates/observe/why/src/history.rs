@@ -835,7 +835,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_ready_time_shows_when_a_thread_got_its_cpu() {
+    fn the_kernels_cpu_time_shows_when_a_thread_got_its_cpu() {
         let trace = "
 100us cpu0 5/7 thread comm=x
 200us cpu0 5/7 switch_out state=0

@@ -295,7 +295,7 @@ fn a_wait_for_a_mutex_names_its_owner_and_the_thread_that_preempts_the_owner() {
 }
 
 #[test]
-fn the_way_of_an_item_names_the_thread_of_the_middleware_and_what_delayed_it() {
+fn the_cause_of_a_slow_transport_names_the_middleware_thread_and_what_delayed_it() {
     let system =
         format!("{SYSTEM}2ms cpu2 20/23 thread comm=dds.recv\n3ms cpu2 20/23 switch_out state=1\n");
     let events = trace(&system, |t, is_planted| {

@@ -297,7 +297,7 @@ fn a_producer_killed_at_any_step_leaves_no_gap_and_no_leak() {
 }
 
 #[test]
-fn a_killed_producer_frees_its_place_in_a_channel_while_others_read_its_memory_map() {
+fn a_killed_producer_leaves_its_channel_at_once_although_others_read_its_memory_map() {
     use std::sync::atomic::{AtomicBool, AtomicU32};
     const ROUNDS: u32 = 40;
     let (looked_at, is_over) = (AtomicU32::new(0), AtomicBool::new(false));

@@ -154,7 +154,7 @@ fn both_ends_record_every_step_of_a_message() {
 }
 
 #[test]
-fn a_link_that_ends_frees_its_place_on_the_port() {
+fn a_link_that_ends_is_removed_from_its_port() {
     let port = Port::alone(settings()).unwrap();
     for _ in 0..3 {
         let (receiver, address) = receiver();

@@ -225,7 +225,7 @@ fn a_peer_is_served_beside_strangers() -> bool {
 /// nothing unless a test starts it.
 #[test]
 #[ignore = "the other side of an_end_without_free_descriptors_waits_until_one_is_free"]
-fn a_helper_process_listens_without_free_descriptors_when_a_test_starts_it() {
+fn a_process_that_another_test_starts_listens_without_free_descriptors() {
     let first = listening(1);
     println!("\n{}", first.address());
     thread::scope(|scope| {
@@ -256,7 +256,7 @@ fn an_end_without_free_descriptors_waits_until_one_is_free() {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",
-            "a_helper_process_listens_without_free_descriptors_when_a_test_starts_it",
+            "a_process_that_another_test_starts_listens_without_free_descriptors",
             "--nocapture",
             "--ignored",
         ])

@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bounded_number_of_slots_covers_a_replay_of_any_length() {
+    fn a_bounded_number_of_intervals_covers_a_replay_of_any_length() {
         let mut ledger = Ledger::new([("/a".into(), "udp".into())].into_iter());
         for n in 0..10_000u64 {
             let mut output = output(n, 7);

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_axis_maps_recorded_times_at_any_rate() {
+    fn the_time_axis_maps_recorded_times_to_due_times_at_any_rate() {
         let second = 1_000_000_000;
         for (rate, due) in [(1.0, 2 * second), (2.0, second), (0.5, 4 * second)] {
             let axis = Axis::new(-5, 100, rate);

@@ -242,7 +242,7 @@ mod tests {
     use crate::session::{Items, Machine};
 
     #[test]
-    fn stream_names_are_escaped_and_every_slot_is_drawn() {
+    fn stream_names_are_escaped_and_every_interval_with_items_is_drawn() {
         let slot = |max_ns| Slot {
             items: 2,
             sum_ns: max_ns,

@@ -69,7 +69,7 @@ fn the_help_of_every_command_has_examples() {
 }
 
 #[test]
-fn the_commands_show_and_chains_fit_the_terminal_and_agree_with_their_json() {
+fn output_of_show_and_chains_fits_the_terminal_and_agrees_with_its_json() {
     let dir = directory();
     for name in ["parking", "sixty", "hostile"] {
         let file = format!("{name}.json");
@@ -220,7 +220,7 @@ fn exports_and_reports_are_written_whole_or_not_at_all() {
 }
 
 #[test]
-fn unusable_files_are_refused_with_their_names_and_the_way_out() {
+fn unusable_files_are_refused_with_their_names_and_advice() {
     let dir = directory();
     let here = dir.path();
     let text = fs::read(here.join("parking.json")).unwrap();
@@ -928,7 +928,7 @@ fn why_writes_an_html_page_with_all_executions() {
 }
 
 #[test]
-fn an_unknown_subject_of_why_is_named_with_the_way_out() {
+fn an_unknown_subject_of_why_is_refused_with_advice() {
     let dir = TempDir::new().unwrap();
     let here = dir.path();
     trace(&here.join("t"), 3);

@@ -151,13 +151,13 @@ fn a_separate_program_gets_arguments_and_signals_and_gives_the_exit_code() {
 }
 
 #[test]
-fn a_missing_helper_program_is_reported_with_its_path() {
+fn a_missing_separate_program_is_reported_with_its_path() {
     let place = Place::new();
     place.is_refused(&["missing", &place.dir.path().display().to_string()]);
 }
 
 #[test]
-fn a_helper_program_of_another_version_is_refused() {
+fn a_separate_program_of_another_version_is_refused() {
     let place = Place::new();
     place.compile("onbeat-replay", "other", "onbeat-replay 99.0.1");
     place.is_refused(&["99.0.1", env!("CARGO_PKG_VERSION")]);
@@ -170,7 +170,7 @@ fn a_helper_program_of_another_version_is_refused() {
 }
 
 #[test]
-fn a_helper_program_that_cannot_be_executed_is_refused() {
+fn a_separate_program_that_cannot_be_executed_is_refused() {
     let place = Place::with_program();
     fs::set_permissions(place.path("onbeat-replay"), Permissions::from_mode(0o644)).expect("chmod");
     place.is_refused(&["cannot be started", "ermission"]);
@@ -182,7 +182,7 @@ fn a_helper_program_that_cannot_be_executed_is_refused() {
 }
 
 #[test]
-fn root_starts_no_helper_program_that_other_users_could_write() {
+fn root_starts_no_separate_program_that_other_users_could_write() {
     if !is_root() {
         return;
     }

@@ -17,7 +17,7 @@ const MS: u64 = 1_000_000;
 /// id is in the environment variable `TID`.
 #[test]
 #[ignore = "a process that tests start"]
-fn a_helper_process_owns_a_reservation_when_a_test_starts_it() {
+fn a_process_that_other_tests_start_owns_a_reservation() {
     let get = |name: &str| std::env::var(name).expect("set by the test");
     let mut options = Options::new(0);
     options.state_dir = get("STATE").into();
@@ -117,7 +117,7 @@ impl Scene {
                 "--ignored",
                 "--nocapture",
                 "-q",
-                "a_helper_process_owns_a_reservation_when_a_test_starts_it",
+                "a_process_that_other_tests_start_owns_a_reservation",
             ])
             .env("STATE", dir.path().join("state"))
             .env("TID", target.id().to_string())

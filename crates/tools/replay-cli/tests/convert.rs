@@ -73,7 +73,7 @@ fn a_conversion_as_root_drops_the_capabilities_of_the_player() {
 }
 
 #[test]
-fn a_log_goes_through_every_format_and_comes_back() {
+fn a_log_converted_through_every_format_and_back_is_unchanged() {
     let dir = directory();
     let mut last = "can.log".to_owned();
     for name in ["a.asc", "b.blf", "c.pcapng", "d.log"] {
@@ -114,7 +114,7 @@ fn a_log_goes_through_every_format_and_comes_back() {
 }
 
 #[test]
-fn losses_are_reported_first_and_refused_by_strict() {
+fn losses_of_a_conversion_are_reported_and_refused_with_strict() {
     let dir = directory();
     fs::write(
         dir.path().join("own.log"),

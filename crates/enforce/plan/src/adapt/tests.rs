@@ -279,7 +279,7 @@ proptest! {
 }
 
 #[test]
-fn the_last_slot_is_lowered_only_when_the_miss_rate_is_supported() {
+fn the_last_slot_is_lowered_only_after_enough_executions_for_the_miss_rate() {
     let mut plan = plan(2, 70, 80);
     plan.promises.miss = Some(crate::schema::Miss {
         rate: 1e-3,
@@ -342,7 +342,7 @@ fn each_change_of_the_bands_reports_its_reason() {
 }
 
 #[test]
-fn plans_that_cannot_follow_the_load_are_refused_with_the_way_out() {
+fn plans_that_cannot_follow_the_load_are_refused_with_advice() {
     let good = plan(2, 60, 80);
     let refused = |change: &dyn Fn(&mut Plan), deadline_ms: Option<u64>| {
         let mut plan = good.clone();

@@ -142,7 +142,7 @@ fn slots_placed_from_a_histogram_are_nearly_as_good_as_from_the_exact_samples() 
 }
 
 #[test]
-fn impossible_bands_are_refused_with_the_numbers() {
+fn impossible_bands_are_refused_with_the_limit_that_they_violate() {
     let samples = Samples::new(&[10_000_000, 20_000_000]);
     let refused = |count, limits| optimal(&samples, count, &limits).unwrap_err().to_string();
     let none = optimal(&Samples::default(), 1, &limits(1, 0, None));

@@ -128,7 +128,7 @@ fn latency_limits_hold_with_the_stated_confidence_or_are_refused() {
 }
 
 #[test]
-fn an_unsupported_miss_rate_is_refused_with_the_starts_that_suffice() {
+fn a_miss_rate_without_enough_starts_is_refused_with_the_number_that_suffices() {
     let mut random = Random(2);
     let refused = |p: &Profile, rate| match p.limit(rate) {
         Err(ProfileError::Few {
@@ -218,7 +218,7 @@ const LIMITS: Constraints = Constraints {
 };
 
 #[test]
-fn the_fewest_bands_keep_the_requested_average_latency_in_later_starts() {
+fn the_fewest_bands_for_an_average_latency_also_keep_it_in_later_starts() {
     let mut random = Random(4);
     let last = 63_000_000;
     let (mut kept, mut few) = (0, 0);

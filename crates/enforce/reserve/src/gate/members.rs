@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_with_working_and_unknown_threads_counts_as_working() {
+    fn a_gate_counts_as_working_if_one_thread_works_and_the_state_of_another_is_unknown() {
         struct ByParity;
         impl Waiting for ByParity {
             fn of(&self, tid: u32) -> Waits {

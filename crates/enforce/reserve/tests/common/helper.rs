@@ -98,7 +98,7 @@ pub fn run_target(worker: impl Fn() -> Worker) {
 
 pub fn target() -> (Helper, String, [u32; 2]) {
     let mut target = Helper::start(
-        "a_helper_process_runs_target_threads_when_a_test_starts_it",
+        "a_process_that_other_tests_start_runs_target_threads",
         &[],
         None,
     );

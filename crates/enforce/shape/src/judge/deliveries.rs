@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_counts_once_if_its_output_is_reported_before_its_start_or_it_has_two_starts() {
+    fn a_cycle_counts_once_even_if_its_output_is_reported_first_or_it_starts_twice() {
         let mut d = deliveries(Starts::EveryCycle);
         d.delivered(0, 2 * CYCLE);
         d.started(CYCLE);

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_run_with_an_unknown_start_gives_no_isolation_figure() {
+    fn without_the_start_of_a_threads_run_there_is_no_isolation_figure() {
         assert_eq!(Isolation::new(10, &[]).stops(5, 0), None);
     }
 
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn isolation_over_days_keeps_the_last_runs_of_living_threads() {
+    fn the_isolation_monitor_keeps_only_the_latest_runs_and_no_ended_threads() {
         let mut monitor = IsolationMonitor::default();
         for n in 0..1000 {
             monitor.count_up_to(Some(n), 100);

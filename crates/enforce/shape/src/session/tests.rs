@@ -276,7 +276,7 @@ fn found() -> [String; 3] {
 }
 
 #[test]
-fn shaping_begins_with_all_callbacks_and_restores_threads_after() {
+fn shaping_begins_once_all_callbacks_are_found_and_restores_threads_at_its_end() {
     let (plan, options) = (plan(), options(&[]));
     let mut report = |_: &Live| ();
     let mut harness = Harness::new(&plan, &options, &mut report);
@@ -517,7 +517,7 @@ fn a_session_ends_after_its_duration() {
 }
 
 #[test]
-fn events_are_recorded_only_during_shaping_and_on_request() {
+fn all_events_are_recorded_only_during_shaping_and_only_on_request() {
     for wanted in [true, false] {
         let (plan, mut options) = (plan(), options(&[]));
         options.trace = wanted.then(|| "/trace".into());

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_longer_thread_name_is_matched_before_its_own_prefix() {
+    fn thread_names_are_matched_with_longer_prefixes_first() {
         for (i, (name, _)) in THREADS.iter().enumerate() {
             let covered = THREADS[..i].iter().find(|(p, _)| name.starts_with(p));
             assert_eq!(covered, None, "{name} is never found");

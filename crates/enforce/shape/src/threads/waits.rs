@@ -177,9 +177,9 @@ mod tests {
     }
 
     #[test]
-    fn a_publisher_thread_is_seen_at_its_condition_variable() {
+    fn a_publisher_thread_counts_as_waiting_at_its_condition_variable() {
         if onbeat_rights::is_elevated() || effective_user() != 0 {
-            println!("skipped: a_publisher_thread_is_seen: needs root");
+            println!("skipped: a_publisher_thread_counts_as_waiting: needs root");
             return;
         }
         let who = WhoWaits::default();

@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn an_input_that_the_publisher_waited_for_decides_the_group() {
+    fn an_and_junction_is_decided_by_waits_of_its_publisher_for_an_input() {
         // B had an input but did not publish five times, each time because A had none.
         let mut evidence = synchronised();
         evidence.members.get_mut(A).unwrap().awaited = 5;
@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn an_input_that_descends_from_the_output_is_not_a_member() {
+    fn an_input_computed_from_another_input_of_its_node_makes_no_and_junction() {
         let descends = |id: &str| {
             let mut evidence = synchronised();
             evidence.members.get_mut(id).unwrap().after = BTreeSet::from([B.into()]);

@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_with_only_reread_data_is_recovered() {
+    fn a_path_with_only_repeated_data_is_recovered() {
         let (from, to) = ("/s:timer(1ms)", "/h:subscription(/q)");
         let mut evidence = run("r")
             .with_callback(from, 1)

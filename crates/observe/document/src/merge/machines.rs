@@ -102,7 +102,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn host_conflicts_by_search_equal_those_of_comparing_all_pairs(
+        fn the_search_for_host_conflicts_finds_the_same_as_comparing_all_pairs(
             drawn in prop::collection::vec((0u8..3, 0u8..3, 0u64..40, 0u64..6), 0..12),
         ) {
             let mut machines = Machines::default();

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn records_that_decode_to_nothing_are_counted_by_probe_too() {
+    fn records_that_decode_to_no_event_still_count_for_their_probe() {
         let mut read = Read::default();
         read.take(&record("rcl_init", &[]));
         read.take(&record("wait", &[]));

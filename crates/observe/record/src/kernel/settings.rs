@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_load_error_names_the_setting_that_the_bpf_programs_lack() {
+    fn the_error_names_a_setting_that_the_bpf_programs_do_not_have() {
         let programs: &[u8] = &crate::kernel::PROGRAMS;
         let mut image = vec![0; 4096];
         write(programs, &mut image, &[("wakeup_bytes", 0x0102_0304)]).expect("it is there");

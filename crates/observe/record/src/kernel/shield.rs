@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn work_within_shielded_work_starts_no_further_process() {
+    fn shielded_work_within_shielded_work_runs_in_the_same_process() {
         let own = std::process::id();
         let both = shielded(|| (std::process::id(), shielded(std::process::id)));
         let (outer, inner) = both.expect("a result");

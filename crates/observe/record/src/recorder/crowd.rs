@@ -59,7 +59,7 @@ mod tests {
     use onbeat_trace::{Event, EventKind};
 
     #[test]
-    fn a_process_that_makes_most_of_many_records_is_named() {
+    fn a_process_that_causes_most_records_is_named_if_there_are_many() {
         let of = |pid| {
             Decoded::Event(Event {
                 time_ns: 0,

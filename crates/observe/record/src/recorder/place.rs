@@ -138,7 +138,7 @@ mod tests {
     use std::os::unix::fs::chown;
 
     #[test]
-    fn roots_private_trace_is_refused_where_others_can_change_the_path() {
+    fn a_private_trace_of_root_is_refused_if_other_users_can_change_its_path() {
         // SAFETY: geteuid cannot fail.
         if unsafe { libc::geteuid() } != 0 {
             println!("skipped: this test needs root");

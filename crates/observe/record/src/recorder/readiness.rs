@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn events_at_run_time_count_only_after_the_first_libraries_are_probed() {
+    fn calls_count_only_after_the_first_libraries_of_their_process_are_probed() {
         let mut readiness = Readiness::default();
         readiness.start(100);
         assert!(!readiness.counts(&call(7, 99)) && readiness.counts(&call(7, 100)));

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_reaches_the_events_field_of_the_same_name() {
+    fn every_record_field_reaches_the_event_field_of_the_same_name() {
         for layout in testing::table().records {
             if layout.event.is_none() {
                 continue;

@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn store_places_that_cannot_be_part_of_a_url_are_refused() {
+    fn s3_paths_that_cannot_be_part_of_a_url_are_refused() {
         for path in [
             "",
             "b",

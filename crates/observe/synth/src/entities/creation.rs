@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_found_by_one_handle_is_later_known_by_both() {
+    fn an_endpoint_found_by_its_rmw_handle_is_later_known_by_its_rcl_handle_as_well() {
         let harness = Harness::new(
             "
 1ms cpu0 10/10 endpoint_found endpoint=publisher rcl=0 rmw=0x1010 name=/t

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_publication_that_is_not_decided_in_time_has_no_owner() {
+    fn a_publication_whose_callback_is_not_decided_in_time_has_no_owner() {
         let mut harness = Harness::new(TRACE);
         harness.push("1100ms cpu1 20/20 wait");
         assert!(harness.edges().is_empty());

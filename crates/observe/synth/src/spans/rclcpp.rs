@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn late_attach_assigns_a_callback_to_the_entity_that_was_read_before_it() {
+    fn late_attach_assigns_a_callback_to_the_subscription_of_the_take_before_it() {
         let trace = "
 1ms cpu0 10/10 endpoint_found endpoint=subscription rcl=0 rmw=0x1020 name=/t
 2ms cpu0 10/10 callback_start callback=0x60

@@ -652,7 +652,7 @@ fn the_model_does_not_guess_which_waiting_code_published() {
 }
 
 #[test]
-fn the_code_that_got_a_goals_answer_asks_for_its_result() {
+fn code_that_received_the_answer_to_a_goal_requests_the_result_of_that_goal() {
     // The result of one goal came before the answer to the next, whose code publishes first.
     let mut s = with_witness();
     for n in 1..=5 {

@@ -35,7 +35,7 @@ const SLEEPS: &str = "
 ";
 
 #[test]
-fn each_component_is_the_cause_of_the_time_in_which_it_had_the_cpu() {
+fn each_component_is_the_cause_of_delays_and_preemption_while_it_had_the_cpu() {
     let trace = format!(
         "{TALKER}{NAMES}{SLEEPS}
 10ms cpu0 10/10 woken ready_ns=300us

@@ -122,7 +122,7 @@ fn a_controller_does_not_wait_for_effects_of_its_own_output() {
 }
 
 #[test]
-fn one_input_that_is_always_the_later_one_is_ambiguous_until_stated() {
+fn a_junction_with_one_input_that_is_always_later_is_ambiguous_until_stated() {
     let s = always_last();
     let m = s.model();
     assert_eq!(junctions(&m), [format!("{SYNC} And Ambiguous")]);

@@ -42,7 +42,7 @@ fn rounds(from: u64, to: u64) -> String {
 }
 
 #[test]
-fn a_node_name_found_after_the_first_executions_applies_to_them_too() {
+fn a_node_name_that_is_found_late_applies_to_earlier_executions() {
     let trace = format!(
         "{COMMAND}{ENDPOINTS}{}\n23ms cpu0 10/10 node_found node=0x0 name=/only{}",
         rounds(10, 21),

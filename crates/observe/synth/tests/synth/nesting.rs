@@ -207,7 +207,7 @@ fn an_edge_whose_items_all_went_to_a_polling_callback_is_left_out() {
 }
 
 #[test]
-fn a_take_in_a_callback_that_finds_no_item_adds_no_input() {
+fn a_take_that_finds_no_item_adds_no_input_to_its_callback() {
     let mut parts = vec![POLLER.to_string(), LISTENER.to_string()];
     for i in 1..=5 {
         let t = i * 100_000;

@@ -238,7 +238,7 @@ fn each_missing_switch_is_counted() {
 }
 
 #[test]
-fn no_switch_counts_as_missing_before_the_first_one_of_a_new_or_reported_thread() {
+fn no_switch_is_missing_before_the_first_one_of_a_thread_whose_creation_or_name_is_recorded() {
     // The first callback ends before the thread is switched for the first time.
     let trace = "
 101000us cpu0 10/10 timer_call timer=0x50

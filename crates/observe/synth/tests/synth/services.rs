@@ -130,7 +130,7 @@ fn a_response_of_another_thread_continues_the_services_chain() {
 }
 
 #[test]
-fn a_late_recording_has_the_executions_of_a_service_that_responds_later() {
+fn late_attach_finds_the_executions_of_a_service_that_responds_later() {
     let m = calls(LATE, false, 20);
     let service = m
         .callbacks

@@ -145,7 +145,7 @@ fn equal_timers_are_numbered_by_their_creation() {
 }
 
 #[test]
-fn a_stopped_timer_whose_place_was_taken_gets_another_number_when_it_starts_again() {
+fn a_stopped_timer_that_starts_again_gets_another_number_if_a_new_timer_has_its_number() {
     let stop = |t: u64, timer: u64| py(t + 20, &format!("timer_cancel timer={timer:#x}"));
     let trace = [
         NODE.to_string(),
@@ -301,7 +301,7 @@ fn one_shot_timers_of_an_unknown_node_are_one_callback() {
 }
 
 #[test]
-fn a_one_shot_timer_called_before_the_probe_of_calls_is_the_same_callback() {
+fn one_shot_timers_are_one_callback_although_the_first_call_was_not_recorded() {
     // Late attach: probes are attached one after the other. Events of use count only when all are
     // there.
     let mut parts = vec![py(

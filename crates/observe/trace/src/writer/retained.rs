@@ -306,7 +306,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_segments_keep_is_what_all_their_events_need(
+        fn the_retained_events_are_exactly_those_that_later_events_need(
             drawn in prop::collection::vec((0u8..10, prop::array::uniform4(0u8..3)), 0..300),
             cuts in prop::collection::vec(1usize..40, 1..10),
             removals in 1usize..20,
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_with_a_timer_for_each_wait_keeps_few_events() {
+    fn a_segment_with_many_short_lived_timers_keeps_few_events() {
         let mut retained = Retained::default();
         retained.begin(0);
         for i in 0..100_000u32 {

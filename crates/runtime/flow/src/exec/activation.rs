@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_on_contents_delays_tasks_that_run_on_data_but_not_on_time() {
+    fn a_condition_on_contents_delays_runs_on_data_but_not_runs_on_time() {
         let mut a = either(&[Input::EACH], after(10, TimerStart::Completion));
         a.start(0);
         a.arrive(0, 1);

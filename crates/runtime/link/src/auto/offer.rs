@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fastest_common_backend_is_chosen_and_each_lack_is_named() {
+    fn the_fastest_common_backend_is_chosen_and_missing_faster_ones_are_explained() {
         assert_eq!(choose(&ALL, &ALL).to_string(), "over shared memory");
         assert_eq!(choose(&ALL, &elsewhere(ALL)).to_string(), "over RDMA");
         let deviceless = elsewhere(without(Lack::Device));

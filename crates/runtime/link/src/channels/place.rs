@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn link_addresses_are_parsed_and_errors_name_a_way_out() {
+    fn link_addresses_are_parsed_or_refused_with_advice() {
         let address = "10.0.0.2:7400".parse().unwrap();
         let read = |text: &str| text.parse::<Place>().map_err(|e| e.to_string());
         assert_eq!(read("shm://car"), Ok(Place::Shm("car".into())));

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_other_side_of_a_service_is_suggested_only_if_no_request_is_sent_without_it() {
+    fn the_other_side_of_a_service_is_suggested_only_if_the_chosen_side_has_no_requests() {
         let streams = [Stream {
             name: "/s".into(),
             kind: Kind::Requests {

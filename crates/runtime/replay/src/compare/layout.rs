@@ -347,7 +347,7 @@ MSG: a_msgs/Nothing
     }
 
     #[test]
-    fn a_definition_that_cannot_be_used_says_why() {
+    fn an_unusable_message_definition_is_refused_with_the_reason() {
         let line = "=".repeat(80);
         let doubled: String = (0..40)
             .map(|n| format!("{line}\nMSG: a/T{n}\nT{0} x\nT{0} y\n", n + 1))

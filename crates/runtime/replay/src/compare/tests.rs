@@ -126,7 +126,7 @@ fn changed(definition: &'static str) -> (Recording, Recording) {
 }
 
 #[test]
-fn each_change_of_a_device_is_found_and_nothing_else() {
+fn a_comparison_finds_each_change_between_two_recordings_and_nothing_else() {
     let limit = ShiftLimit {
         part: Part::P50,
         most_ns: 500_000,

@@ -26,7 +26,7 @@ const FIRST: &str = "(1.0) a 001#\n(1.2) b 002#\n(1.4) a 003#\n";
 const SECOND: &str = "(0.9) a 011#\n(1.2) a 012#\n(broken\n(1.3) c 013#\n";
 
 #[test]
-fn merged_recordings_share_one_axis_and_equal_times_keep_source_order() {
+fn merged_recordings_share_one_time_axis_and_equal_times_keep_the_order_of_sources() {
     let merged = merged(vec![log(FIRST), log(SECOND)], false).expect("merged");
     assert_eq!(merged.streams().len(), 4);
     let wanted = [

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cpu_has_a_measuring_thread_and_each_reading_starts_at_zero() {
+    fn each_cpu_has_a_measuring_thread_whose_value_is_reset_when_it_is_read() {
         let sentinels = Sentinels::start();
         assert_eq!(sentinels.seen.len(), machine::cpus());
         lock(&sentinels.seen[0]).add(3_000_000_000);

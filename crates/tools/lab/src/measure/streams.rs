@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn any_minimum_mean_and_maximum_are_reproduced() {
+    fn generated_streams_have_any_requested_minimum_mean_and_maximum() {
         let mut rng = Rng::new(11);
         for _ in 0..200 {
             let min = 1 + rng.below(10_000);

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_gets_the_usual_port_and_path_and_https_is_refused() {
+    fn a_collector_address_gets_the_usual_port_and_path_and_https_is_refused() {
         let shown = |text: &str| text.parse::<Endpoint>().map(|e| e.to_string());
         for (text, expected) in [
             ("http://127.0.0.1", "http://127.0.0.1:4318/v1/metrics"),

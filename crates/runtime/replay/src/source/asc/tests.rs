@@ -66,7 +66,7 @@ fn every_form_of_a_frame_becomes_the_kernels_struct() {
 }
 
 #[test]
-fn relative_times_decimal_numbers_and_german_dates_are_read() {
+fn relative_times_decimal_numbers_and_german_dates_of_an_asc_log_are_read() {
     let log = "date Die Mai 27 16:09:35 2014\nbase dec timestamps relative\n\
                0.5 1 291 Rx d 2 10 255\n0.25 1 Statistic: D 0\n0.25 1 2047 Rx d 0\n\
                0.25 1 1 Rx d 16 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15\n";

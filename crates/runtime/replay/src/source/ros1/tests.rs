@@ -314,7 +314,7 @@ fn a_torn_or_damaged_bag_gives_all_other_messages_and_counts_the_damage() {
 }
 
 #[test]
-fn an_encrypted_or_old_bag_is_refused_with_the_way_out() {
+fn an_encrypted_or_old_bag_is_refused_with_advice() {
     let fields: [(&str, &[u8]); 1] = [("encryptor", b"rosbag/AesCbcEncryptor")];
     let encrypted = [MAGIC, &record(3, &fields, &[])].concat();
     for (file, way_out) in [

@@ -32,7 +32,7 @@ fn error_frame() -> Vec<u8> {
 }
 
 #[test]
-fn the_same_frames_are_read_from_every_text_form_of_version_1() {
+fn the_same_frames_are_read_from_every_text_form_of_trc_version_1() {
     let form = |version: &str, between: &str, reserved: &str| {
         let rows = [
             ("1059.9", "Rx   ", "    0300", "7", "00 00 00 00 04 00 FF"),
@@ -77,7 +77,7 @@ fn the_same_frames_are_read_from_every_text_form_of_version_1() {
 }
 
 #[test]
-fn version_1_0_is_recognised_by_its_lines_and_begins_at_the_comments_time() {
+fn trc_version_1_0_is_recognised_by_its_lines_and_begins_at_the_time_in_its_comment() {
     let head = ";#####\n;   C:\\TraceFile.trc\n;\n;    Start time: 11.09.2002 16:00:20.682\n;\n";
     let (found, damage) = items(&format!(
         "{head}     1)      1841      0300  7  00 00 00 00 04 00 FF \n     \
@@ -99,7 +99,7 @@ fn version_1_0_is_recognised_by_its_lines_and_begins_at_the_comments_time() {
 }
 
 #[test]
-fn version_2_reads_its_columns_and_the_flags_of_can_fd() {
+fn columns_and_can_fd_flags_of_trc_version_2_are_read() {
     let long = (0..12).map(|n| format!("{n:02x} ")).collect::<String>();
     let (found, damage) = items(&format!(
         ";$FILEVERSION=2.1{HEAD_1};$COLUMNS=N,O,T,B,I,d,R,L,D\n\

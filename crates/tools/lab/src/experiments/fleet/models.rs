@@ -103,7 +103,7 @@ mod tests {
     use onbeat_trace::EventKind;
 
     #[test]
-    fn repaced_event_times_never_go_backwards() {
+    fn event_times_at_a_changed_pace_never_go_backwards() {
         let event = |time_ns| Event {
             time_ns,
             cpu: 0,

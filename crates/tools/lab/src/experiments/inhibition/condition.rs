@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_condition_has_a_name_of_its_own() {
+    fn every_condition_of_the_inhibition_experiment_has_a_unique_name() {
         let all = Condition::all();
         let mut keys: Vec<String> = all.iter().map(Condition::key).collect();
         assert!(keys.contains(&"2e.rr_ts.inhibitor_at_once.other_core".to_owned()));

@@ -113,7 +113,7 @@ mod tests {
     use crate::measure::capture::marks;
 
     #[test]
-    fn a_replayed_packet_has_its_mark_where_the_capture_looks() {
+    fn the_mark_of_a_replayed_packet_is_found_in_the_captured_bytes() {
         let mut bytes = Vec::new();
         packet(&mut bytes, 1538, 3, 77);
         assert_eq!(bytes.len(), 1538);

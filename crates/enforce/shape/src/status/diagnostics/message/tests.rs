@@ -195,7 +195,7 @@ fn a_chain_without_outputs_is_an_error_and_a_silent_session_is_stale() {
 }
 
 #[test]
-fn diagnostics_repeat_counts_of_unpublished_messages() {
+fn diagnostics_are_unconfirmed_while_many_messages_are_unpublished() {
     let mut reporter = reporter();
     let last = (0..20).map(|second| {
         let (number, _) = reporter.report(&status(second), at(second));

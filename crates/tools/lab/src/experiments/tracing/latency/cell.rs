@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_count_for_the_arm_in_whose_segment_they_were_due() {
+    fn a_message_counts_for_the_arm_that_was_active_when_it_was_due() {
         let sample = |sequence: u64, intended_ns: i64, late: i64| Sample {
             sequence,
             intended_ns,

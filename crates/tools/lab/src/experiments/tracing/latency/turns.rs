@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn traced_events_count_for_the_arm_of_their_segment() {
+    fn a_traced_event_counts_for_the_arm_that_was_active_at_its_time() {
         let segment = |arm, from_ns, to_ns| Segment {
             round: 0,
             arm,

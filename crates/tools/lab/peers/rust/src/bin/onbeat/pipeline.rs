@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_graph_has_50_publishers_and_100_subscriptions_of_earlier_nodes() {
+    fn the_pipeline_has_50_nodes_with_100_subscriptions_to_topics_of_earlier_nodes() {
         let all: Vec<(usize, usize)> = (0..NODES)
             .flat_map(|node| sources(node).into_iter().map(move |s| (node, s)))
             .collect();

@@ -552,7 +552,10 @@ fn a_program_that_cannot_make_its_rings_runs_on_and_reports_it() {
     let refused = reader.losses().refused;
     assert_eq!(refused.len(), 1, "{refused:?}");
     assert!(refused[0].reason.contains("File too large"), "{refused:?}");
-    assert!(refused[0].reason.contains("18 calls of the process"), "{refused:?}");
+    assert!(
+        refused[0].reason.contains("18 calls of the process"),
+        "{refused:?}"
+    );
     drop(reader);
     // The recorder's directory and socket are gone, so the program must print nothing.
     let kept = TempDir::new().expect("a directory");

@@ -8,7 +8,8 @@ use crate::memory::atomics::{fence, Ordering};
 use crate::testing::point;
 
 /// Returns the position after the last entry of the ring that the consumer may take. Under
-/// `Policy::Swap`, exchanges the buffers if the exchange is due. Real-time safe.
+/// `Policy::Swap`, exchanges the buffers of producer and consumer if the exchange is due. Real-time
+/// safe.
 #[inline]
 pub(crate) fn takeable_end(state: &ChannelState, ring: &Ring<'_>) -> u32 {
     let tail = ring.tail().load(Ordering::Acquire);

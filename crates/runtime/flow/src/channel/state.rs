@@ -124,7 +124,7 @@ impl ChannelState {
     }
 
     /// Returns the journal's word for the ring whose oldest entry the producer is dropping: the
-    /// ring's number plus 1.
+    /// ring's number plus 1, or 0 if the producer is dropping none.
     #[inline]
     pub(crate) fn dropping(&self) -> &AtomicU64 {
         self.memory.u64(head::DROPPING)

@@ -87,9 +87,9 @@ pub struct Patience {
     since_ns: Option<u64>,
     granted: u64,
     passed: u64,
-    /// Two values of the port's count of granted chunks. The first is from when the transfer
-    /// published its request. The second is from when the port granted the transfer's chunk, and is
-    /// 0 before.
+    /// Two values of the port's count of granted chunks: when this transfer published its request,
+    /// and when the port granted this transfer's chunk. The second value is 0 before the grant.
+    /// `None` before the request.
     counted: Option<(u64, u64)>,
 }
 
@@ -311,9 +311,9 @@ impl<'p> Arbiter<'p> {
         }
     }
 
-    /// Returns the number of chunks that the port granted to transfers of higher priority. The
-    /// returned number can fall: the count of a place on the port restarts at 0 when another
-    /// transfer takes the place.
+    /// Returns the number of chunks that the port granted to transfers of a priority above
+    /// `priority`. The returned number can fall: the count of a place on the port restarts at 0
+    /// when another transfer takes the place.
     pub fn granted_above(&self, priority: u8) -> u64 {
         let above = |seat: &&Seat| seat.priority.load(Relaxed) > u32::from(priority);
         let seats = self.page.seats.iter().filter(above);
@@ -376,9 +376,10 @@ impl<'p> Arbiter<'p> {
         seat.asleep.store(AWAKE, SeqCst);
     }
 
-    /// Sleeps by calling `wait`, unless the transfer's bell has rung since [`Arbiter::bell`]
-    /// returned `bell`. [`Arbiter::ring`] does not end this sleep. After ringing, check
-    /// [`Arbiter::sleeps_on_connection`] and wake the thread through its connection.
+    /// Sleeps by calling `wait`, and returns its result. Returns `None` without sleeping if the
+    /// transfer's bell has rung since [`Arbiter::bell`] returned `bell`. [`Arbiter::ring`] does not
+    /// end this sleep: the thread that rings must then check [`Arbiter::sleeps_on_connection`], and
+    /// wake this thread through its connection.
     pub fn sleep_on_connection<T>(
         &self,
         seat: usize,

@@ -271,8 +271,8 @@ mod tests {
     }
 
     /// Returns two time stamps of the kernel: the arrival of a write's bytes, and the first report
-    /// of their acknowledgement. Returns `None` unless the test read both stamps at least 10 ms
-    /// later.
+    /// of their acknowledgement. Returns `None` unless both times lie at least 10 ms before the
+    /// time at which the test reads the stamps.
     fn stamps_long_before_the_read() -> Option<[u64; 2]> {
         let (sender, receiver) = pair();
         stamp_arrivals(receiver.as_fd());

@@ -45,7 +45,7 @@ struct Connection {
     counted: u64,
     listener: Listener,
     /// The time at which this end last looked for acknowledgements, in ns of CLOCK_MONOTONIC.
-    /// Earlier reports contain nothing new.
+    /// Reports from before this time contain nothing new.
     looked_ns: u64,
     round_trip_ns: u64,
 }

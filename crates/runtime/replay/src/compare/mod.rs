@@ -258,8 +258,8 @@ impl Comparison {
     }
 
     /// Judges the messages of the topic with index `place` for which no matching message can come
-    /// any more. To save work, does this at most once per search time (`within_ns`). Does it
-    /// earlier if the topic stores too many messages.
+    /// any more. To save work, looks for such messages at most once per search time (`within_ns`).
+    /// If the topic stores too many messages, judges some of them earlier.
     fn settle(&mut self, place: usize, now_ns: i64) {
         let times = self.times;
         let within_ns = i64::try_from(times.within_ns).unwrap_or(i64::MAX);

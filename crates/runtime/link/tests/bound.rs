@@ -46,7 +46,8 @@ struct Channel {
     /// The times of each waiting message: when it was complete, and when it was handed over.
     waiting: VecDeque<(u64, u64)>,
     sent_bytes: usize,
-    /// The time at which the writer's bell rang. `None` once the writer has asked for a chunk.
+    /// The time at which the port told the writer that it may ask for a chunk. `None` once the
+    /// writer has asked.
     rung_ns: Option<u64>,
     is_writing: bool,
     is_passed: bool,

@@ -257,9 +257,9 @@ impl TaskCore {
     ///
     /// A recorder sees each input of the task as a callback. If the execution uses items of several
     /// inputs, only one of their callbacks has activated the task. Inputs with a threshold above 0
-    /// have precedence over inputs without one, then outputs of other tasks over fed inputs, then
-    /// later connections over earlier ones. The callbacks of the other inputs appear as
-    /// subscriptions that only stored their item. If time alone has activated the task, the
+    /// have precedence over the other inputs, then outputs of other tasks over fed inputs, then
+    /// inputs that were connected later over earlier ones. The callbacks of the other inputs appear
+    /// as subscriptions that only stored their item. If time alone has activated the task, the
     /// callbacks of all inputs appear in this way. Items from outside of the executor are reported
     /// when the task's code receives them.
     #[cold]

@@ -21,8 +21,8 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 
-/// The bits of a word that contain a time, in ns of CLOCK_MONOTONIC. The words of requests and of
-/// the window's shares have this form. The time overflows after two years.
+/// The bits of a word that contain a time, in ns of CLOCK_MONOTONIC. The time overflows after two
+/// years. The words of requests, and the words of shares of the window, contain such a time.
 const INSTANT: u64 = (1 << 56) - 1;
 
 const AWAKE: u32 = 0;
@@ -223,10 +223,10 @@ impl<'p> Arbiter<'p> {
     }
 
     /// Asks for `need` shares of the window for a chunk of this urgency. Until the shares are
-    /// granted, the caller asks again when its bell rings, and at the latest at the time in the
-    /// answer. To give up, the caller calls [`Arbiter::withdraw`]. After a grant the request stays
-    /// published until the caller has posted the chunk, so that no later chunk overtakes it. Then
-    /// the caller publishes its next request.
+    /// granted, the caller asks again when its bell (`Seat::bell`) rings, and at the latest at the
+    /// time in the answer. To give up, the caller calls [`Arbiter::withdraw`]. After a grant the
+    /// request stays published until the caller has posted the chunk, so that no later chunk
+    /// overtakes it. Then the caller publishes its next request.
     pub fn ask(
         &self,
         seat: usize,
@@ -363,8 +363,9 @@ impl<'p> Arbiter<'p> {
         (rung_ns > 0).then_some(rung_ns)
     }
 
-    /// Returns how often the transfer's bell has rung. Read this count before asking for shares of
-    /// the window: [`Arbiter::sleep`] returns at once if the bell has rung since then.
+    /// Returns how often the transfer's bell (`Seat::bell`) has rung. Read this count before asking
+    /// for shares of the window: [`Arbiter::sleep`] returns at once if the bell has rung since
+    /// then.
     pub fn bell(&self, seat: usize) -> u32 {
         self.seat(seat).bell.load(SeqCst)
     }

@@ -179,8 +179,8 @@ impl Settings {
     }
 
     /// Returns the longest time for which dead, stopped or stalled transfers can delay the others,
-    /// in ns. The delay ends when the leases of these transfers have ended and other transfers may
-    /// go first.
+    /// in ns: until the leases of these transfers have ended, plus the time for which the others
+    /// wait for them ([`Settings::patience`]).
     pub fn stall_ns(&self) -> u64 {
         self.lease_ns() + self.patience_ns
     }

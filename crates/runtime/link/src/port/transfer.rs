@@ -51,7 +51,7 @@ struct Connection {
 }
 
 /// The sending side of a connection on a port. Only one thread posts chunks. Other threads may ring
-/// the transfer's bell.
+/// the transfer's bell (`Seat::bell`), so that this thread asks for shares of the window again.
 pub struct Transfer {
     mapped: Arc<Mapped>,
     rules: Rules,
@@ -463,8 +463,9 @@ impl Transfer {
         self.arbiter().sleep(self.seat, bell, until_ns);
     }
 
-    /// Sleeps until the peer acknowledges bytes of this connection, the transfer's bell rings, or
-    /// `until_ns` has come. Acknowledgements wake only this thread. Allocates nothing.
+    /// Sleeps until the peer acknowledges bytes of this connection, the transfer's bell
+    /// (`Seat::bell`) rings, or `until_ns` has come. Acknowledgements wake only this thread.
+    /// Allocates nothing.
     pub fn sleep_until_acknowledged(
         &self,
         stream: &TcpStream,

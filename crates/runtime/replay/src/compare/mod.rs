@@ -94,7 +94,7 @@ pub enum CompareError {
 
 /// Compares all streams of `expected` with the streams of the same names in `observed`. Reads each
 /// source once, and stores the messages of a few seconds. After each message, calls `tell` with the
-/// number of messages so far.
+/// number of messages that were read so far.
 ///
 /// # Errors
 /// Fails if a recording cannot be read to its end, or if a rule names a field that no compared

@@ -17,8 +17,8 @@ pub const NODE: &str = "onbeat_replay";
 const ENCAPSULATION: usize = 4;
 const PATIENCE_NS: u64 = 30_000_000_000;
 pub(crate) const LOOK: Duration = Duration::from_millis(20);
-/// The pause after onbeat found a subscriber. It gives best-effort subscribers the time to discover
-/// onbeat's publisher.
+/// The pause after onbeat found a subscriber. The pause gives best-effort subscribers the time to
+/// discover onbeat's publisher.
 const BEST_EFFORT_PAUSE: Duration = Duration::from_millis(200);
 const CLOCK: &str = "rosgraph_msgs/msg/Clock";
 

@@ -26,8 +26,8 @@ impl Channels {
         self.definitions.get(type_name).cloned()
     }
 
-    /// Prevents new streams from being added. Called when the caller has received the list of
-    /// streams.
+    /// Prevents new streams from being added. The survey of the file calls this at its end, because
+    /// the list of streams must not change after that.
     pub fn seal(&mut self) {
         self.sealed = true;
     }

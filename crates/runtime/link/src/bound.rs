@@ -68,8 +68,8 @@ pub struct Port {
     /// The time from the departure of a message's last byte until this byte is in the receiver's
     /// kernel.
     pub way_ns: u64,
-    /// The time for which other writers wait for the most urgent writer while it could send and
-    /// does not ([`Settings::patience`](crate::port::Settings::patience)).
+    /// The time for which other writers wait for the most urgent writer if this writer could send
+    /// but does not send ([`Settings::patience`](crate::port::Settings::patience)).
     pub patience_ns: u64,
 }
 

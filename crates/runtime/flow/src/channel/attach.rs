@@ -158,8 +158,8 @@ impl Channel {
         self.attach(CONSUMER, Some(waker))
     }
 
-    /// Attaches a consumer that the producer never waits for. Items that the observer does not
-    /// receive in time are dropped and counted, whatever the policy.
+    /// Attaches an observer: a consumer that the producer never waits for. Items that the observer
+    /// does not receive in time are dropped and counted, whatever the policy.
     pub fn observer(&self) -> Result<Consumer, AttachError> {
         self.attach(OBSERVER, None)
     }

@@ -119,9 +119,9 @@ fn deliver_to_all(state: &ChannelState, slot: usize, sequence: u64, attempt: Att
     state.delivering().store(0, Ordering::Release);
 }
 
-/// Appends the item in `slot` to the ring of one consumer. Writes each step to the journal before
-/// other processes can see the step, so that another process can finish the delivery if the
-/// producer dies.
+/// Appends the item in `slot` to the ring of one consumer. If an older item must be dropped, notes
+/// this in the channel's memory first (`dropped_head` and `dropping`), so that another process can
+/// finish the delivery if the producer dies.
 #[inline]
 fn push_to(state: &ChannelState, consumer: usize, ring: &Ring<'_>, slot: usize, sequence: u64) {
     let depth = state.options.policy.depth() as u32;

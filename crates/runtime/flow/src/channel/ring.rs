@@ -123,8 +123,8 @@ impl<'a> Ring<'a> {
         self.memory.u32(self.offset + ring::PUBLISHED)
     }
 
-    /// Returns an entry number that a flush sets. The consumer may take the entries before this
-    /// number although the producer's buffer is not full.
+    /// Returns the word with the entry number that the latest flush has set. The consumer may take
+    /// the entries before this number, although the producer's buffer is not full.
     #[inline]
     pub(crate) fn urgent(&self) -> &'a AtomicU32 {
         self.memory.u32(self.offset + ring::URGENT)

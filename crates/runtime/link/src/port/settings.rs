@@ -143,8 +143,9 @@ impl Settings {
         self
     }
 
-    /// Sets how long other transfers wait for the most urgent transfer while it could send and does
-    /// not; 20 ms by default. The process of this transfer may be stopped, dead, or preempted.
+    /// Sets how long other transfers wait for the most urgent transfer if this transfer could send
+    /// but does not send; 20 ms by default. The process of this transfer may be stopped, dead, or
+    /// preempted.
     pub fn patience(mut self, time: Duration) -> Settings {
         self.patience_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self
@@ -186,7 +187,8 @@ impl Settings {
     }
 
     /// Builds the model of the port for the latency analysis. Packets have `mtu` bytes. `way_ns` is
-    /// the time from the departure of a message's last byte until it is in the receiver's kernel.
+    /// the time from the departure of a message's last byte until this byte is in the receiver's
+    /// kernel.
     pub fn model(&self, mtu: usize, sealed: bool, way_ns: u64) -> bound::Port {
         self.model_at(self.bits_per_second, mtu, sealed, way_ns)
     }

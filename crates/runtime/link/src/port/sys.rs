@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 /// The flag with which the kernel reports when the peer has acknowledged all bytes of a write
-/// (`linux/net_tstamp.h`). `REPORT` asks for reports without the content.
+/// (`linux/net_tstamp.h`). The flags in `REPORT` ask for such reports without the written bytes.
 const TX_ACK: u32 = 1 << 9;
 const REPORT: u32 = 1 << 4 | 1 << 7 | 1 << 11;
 

@@ -29,7 +29,8 @@ struct Posted {
     /// the chunk is being written.
     end: Option<u64>,
     /// The latest time at which the peer should have acknowledged the chunk, in ns of
-    /// CLOCK_MONOTONIC. It is computed from the port's rate and the chunks that leave before.
+    /// CLOCK_MONOTONIC. It is computed from the port's rate and the chunks that leave before this
+    /// chunk.
     due_ns: u64,
 }
 
@@ -314,8 +315,9 @@ impl Transfer {
         wire_ns(self.settings.bytes_of(shares), rate)
     }
 
-    /// Counts how much later than expected a chunk was acknowledged. Chunks leave one after the
-    /// other, so the delay of an earlier chunk is not counted again.
+    /// Counts the acknowledgement of a chunk as a [`Step::Wire`]: how much later than expected it
+    /// came. Chunks leave one after the other, so the delay of an earlier chunk is not counted
+    /// again.
     fn count_acknowledged(&self, posted: &Posted, at_ns: u64) {
         let Some(steps) = &self.steps else {
             return;

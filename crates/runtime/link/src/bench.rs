@@ -25,8 +25,8 @@ const REQUEST_BYTES: usize = 24;
 const SILENCE_LIMIT_NS: u64 = 30_000_000_000;
 const RECONNECT_LIMIT_NS: u64 = 20_000_000_000;
 const WARM_UP_TRIPS: usize = 3;
-/// The smallest number of round trips or messages that are measured for a size, however long they
-/// take.
+/// The smallest number of round trips or messages that are measured for one message size, however
+/// long they take.
 const LEAST_RUNS: usize = 10;
 
 /// The first word of a message that the receiver sends back in the same size.
@@ -52,8 +52,8 @@ pub struct Series {
 /// The limits on the measurement of each message size.
 #[derive(Debug, Clone, Copy)]
 pub struct Amount {
-    /// The largest number of round trips for each message size. Also the largest number of one-way
-    /// messages by which the rate of that size is measured.
+    /// The largest number of round trips for each message size. At most as many one-way messages
+    /// measure the rate of that size.
     pub runs: usize,
     /// The time limit for the round trips of one message size. The one-way messages of that size
     /// have the same limit. At least ten round trips and ten one-way messages are always measured.

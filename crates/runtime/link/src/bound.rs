@@ -68,8 +68,8 @@ pub struct Port {
     /// The time from the departure of a message's last byte until this byte is in the receiver's
     /// kernel.
     pub way_ns: u64,
-    /// The time for which other writers wait for the most urgent writer while it could send and
-    /// does not ([`Settings::patience`](crate::port::Settings::patience)).
+    /// The time for which other writers wait for the most urgent writer if this writer could send
+    /// but does not send ([`Settings::patience`](crate::port::Settings::patience)).
     pub patience_ns: u64,
 }
 
@@ -112,7 +112,8 @@ pub struct Bound {
     /// The part of the latency that the wire and the protocol cause. This part is the whole latency
     /// if threads take no time.
     pub wire_ns: u64,
-    /// The part of the latency that the CPUs cause: the time that steps and stalls of threads add.
+    /// The part of the latency that the CPUs cause: the time that threads need for their steps
+    /// ([`Cpu::wake_ns`]) and the stalls of these steps ([`Cpu::stall_ns`]).
     pub cpu_ns: u64,
 }
 
@@ -300,7 +301,7 @@ impl Port {
     }
 
     /// Returns the longest time for which the first chunk of a complete message waits for chunks
-    /// that the port granted before (step 1 of the derivation in the module's documentation).
+    /// that the port granted earlier (step 1 of the derivation in the module's documentation).
     /// `below_bytes` counts one message of each less urgent channel, as on the wire. `largest` is
     /// the size of the largest message: either one that leaves before the complete message, or the
     /// complete message itself.

@@ -73,8 +73,8 @@ impl SharedMemory {
         SharedMemory::map(name, file, size, MapFlags::MAP_POPULATE)
     }
 
-    /// Opens memory that another participant has created. Maps the pages in advance if the memory
-    /// has the expected size.
+    /// Opens memory that another participant has created. Maps all its pages at once if its size
+    /// equals `expected`.
     pub(crate) fn open(
         name: &str,
         file: BorrowedFd<'_>,

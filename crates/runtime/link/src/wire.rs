@@ -10,9 +10,9 @@ const IP_AND_TCP: usize = 40 + 20 + 12;
 /// in bytes.
 const RECORD: (usize, usize) = (2 + 16, 65535 - 16);
 
-/// Returns the most bytes that a chunk needs on the wire besides its content. Counts the frame's
-/// header, encryption, and the headers of all segments. Counts one more segment, because a chunk
-/// may begin within a segment. The result is the value of
+/// Returns the largest number of bytes that a chunk needs on the wire besides its content: for the
+/// frame's header, encryption, and the headers of all segments. Adds the headers of one more
+/// segment, because a chunk may begin within a segment. The result is the value of
 /// [`Port::overhead_bytes`](crate::bound::Port::overhead_bytes).
 pub fn overhead_bytes(chunk_bytes: usize, mtu: usize, sealed: bool) -> usize {
     let frame = chunk_bytes + HEAD_BYTES;

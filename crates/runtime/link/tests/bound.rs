@@ -35,7 +35,8 @@ enum Event {
 
 struct Chunk {
     whole: usize,
-    /// The channel and the time at which the message was complete, if this is its last chunk.
+    /// If this is the last chunk of its message: the channel, and the time at which the message was
+    /// complete.
     last: Option<(usize, u64)>,
     channel: usize,
 }
@@ -45,7 +46,8 @@ struct Channel {
     /// The times of each waiting message: when it was complete, and when it was handed over.
     waiting: VecDeque<(u64, u64)>,
     sent_bytes: usize,
-    /// The time at which the writer's bell rang. `None` once the writer has asked for a chunk.
+    /// The time at which the port told the writer that it may ask for a chunk. `None` once the
+    /// writer has asked.
     rung_ns: Option<u64>,
     is_writing: bool,
     is_passed: bool,
@@ -72,7 +74,8 @@ impl World<'_> {
         self.events.push(Reverse((time_ns, event)));
     }
 
-    /// Returns when the last of `steps` steps of threads is done. The first step is due now.
+    /// Returns when the last of `steps` consecutive steps of threads is done. The first step is due
+    /// at `now`.
     fn done(&mut self, now: u64, steps: u64) -> u64 {
         let mut end = now;
         for _ in 0..steps {
@@ -414,7 +417,9 @@ fn channels() -> impl Strategy<Value = Vec<(Load, u64)>> {
     })
 }
 
-/// Returns stalls whose lengths add up to at most `stall_ns`, spread over the simulated time.
+/// Returns stalls, each with its begin and end in ns. Each entry of `places` makes one stall: its
+/// begin in ten-thousandths of `until_ns`, and its part of `stall_ns` relative to the other
+/// entries.
 fn stalls(stall_ns: u64, places: &[(u64, u64)], until_ns: u64) -> Vec<(u64, u64)> {
     let parts: u64 = places.iter().map(|(_, part)| part).sum();
     let mut stalls = Vec::new();

@@ -51,8 +51,8 @@ enum Action {
     Take,
 }
 
-/// The protocol that is checked. Either end may dial. If `careless`, ends do not leave the old
-/// connection first, and the check must find the error.
+/// The protocol that is checked. Either end may dial. If `careless`, an end reports its counts
+/// before it leaves the old connection, and the check must find this error.
 struct Protocol {
     sender_dials: bool,
     careless: bool,

@@ -190,8 +190,8 @@ fn the_error_names_the_version_of_a_newer_listening_end() {
     other.join().unwrap();
 }
 
-/// Connects more strangers than handshakes run at once. Served one at a time, they would delay the
-/// last peer beyond its limit.
+/// Connects more strangers than an end has handshakes at once. If the end served one stranger after
+/// the other, they would delay the peer beyond its time limit.
 #[test]
 fn silent_strangers_do_not_delay_a_peer() {
     let last_attempt = watchdog().unwrap();

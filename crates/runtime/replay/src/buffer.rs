@@ -119,9 +119,10 @@ pub(crate) fn packed(bytes: u64) -> u64 {
 /// Returns how many blocks are needed for `items` items with `packed_bytes` bytes in total,
 /// recorded over `recorded_ns`.
 ///
-/// A block is sent when it is full or spans [`SPAN_NS`]. At most two blocks are sent earlier,
-/// because the player is close behind. Three more blocks are in use: one is being played, one is
-/// being filled, and the loader waits for one. Numbers are rounded up.
+/// A block is sent when it is full or spans [`SPAN_NS`]. The loader sends a block earlier if the
+/// player has at most one other block left, so there are at most two such blocks. Three more blocks
+/// are in use: one is being played, one is being filled, and the loader waits for one. Numbers are
+/// rounded up.
 pub(crate) fn blocks_for(packed_bytes: u64, recorded_ns: u64, items: u64) -> u64 {
     let full = packed_bytes.div_ceil(FULL_BYTES);
     let sparse = recorded_ns.div_ceil(SPAN_NS as u64).min(items);

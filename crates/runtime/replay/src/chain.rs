@@ -97,7 +97,8 @@ pub struct Chain {
     /// The recorded time that the user has sought. Items before this time are left out.
     from_ns: i64,
     at_ns: i64,
-    /// The skipped messages of latched topics, and those that will be played before the next item.
+    /// The messages of latched topics: those that were skipped, and those of them that will be
+    /// played before the next item.
     latched: Latched,
 }
 
@@ -131,8 +132,8 @@ impl Span {
         at_ns
     }
 
-    /// Returns the span of time that the next repetition of the recording takes. The span begins
-    /// after the end of this repetition and a pause. The pause is the mean time between two items.
+    /// Returns the times of the next repetition of the recording. The next repetition begins one
+    /// pause after the end of this repetition. The pause is the mean time between two items.
     fn next(&self) -> Span {
         let first = self.first_ns.unwrap_or(0);
         let length = self.last_ns.saturating_sub(first);

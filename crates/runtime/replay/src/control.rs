@@ -128,8 +128,8 @@ pub struct State {
     pub position_ns: i64,
     /// The recorded time between the current item and the latest item in the buffer, in ns.
     pub ahead_ns: i64,
-    /// The loader's delay against its service curve, in ns, at the first time at which the delay
-    /// was too long. 0 if it never was.
+    /// The loader's delay against its service curve, in ns, when this delay first exceeded its
+    /// limit. 0 if the delay never exceeded it.
     pub behind_ns: u64,
     pub paused: bool,
     /// True once the first item was due, so that playback has begun.
@@ -218,8 +218,8 @@ impl Control {
         self.seeking.is_possible.store(true, Relaxed);
     }
 
-    /// Returns the latest seek request. Returns `None` if the player has already carried it out,
-    /// which means that its number is `done`, or if the replay has ended. Real-time safe.
+    /// Returns the latest seek request. Returns `None` if the number of this request is `done`,
+    /// because the player has then carried it out, or if the replay has ended. Real-time safe.
     pub(crate) fn sought(&self, done: u32) -> Option<Seek> {
         let number = self.seeking.number.load(Acquire);
         (number != done && number != CLOSED).then(|| Seek {

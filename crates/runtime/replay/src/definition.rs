@@ -58,8 +58,8 @@ fn file(package: &str, name: &str, prefixes: &[PathBuf]) -> Option<String> {
     })
 }
 
-/// Returns the message types that the definition `text` uses, each with its package. The types are
-/// the words of `text` that begin with a capital letter or contain a package.
+/// Returns the message types that the definition `text` uses, each with its package. A line uses a
+/// type if its first word begins with a capital letter or contains a package.
 fn nested(package: &str, text: &str) -> Vec<(String, String)> {
     let first = |line: &str| -> Option<(String, String)> {
         let word = line.split_whitespace().next()?;

@@ -155,8 +155,8 @@ pub struct Supply {
     pub warned_after_ns: Option<u64>,
     /// The loader's delay against its service curve at `warned_after_ns`, in ns.
     pub behind_ns: u64,
-    /// The time at which an item was first not yet in the buffer when it was due, in ns since the
-    /// first item. `None` if this never happened.
+    /// The time at which the buffer first lacked an item that was due, in ns since the first item.
+    /// `None` if the buffer never lacked one.
     pub starved_after_ns: Option<u64>,
 }
 

@@ -20,8 +20,8 @@ unsafe impl Send for LockedMemory {}
 unsafe impl Sync for LockedMemory {}
 
 impl LockedMemory {
-    /// Allocates zeroed memory for `places` participants of a channel. The inner result is an error
-    /// if the memory could not be locked.
+    /// Allocates `size` bytes of zeroed memory for a channel with `places` participants, and locks
+    /// it in RAM. The inner result is an error if the memory could not be locked.
     pub(crate) fn new(size: usize, places: usize) -> io::Result<(LockedMemory, io::Result<()>)> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
         let access = libc::PROT_READ | libc::PROT_WRITE;

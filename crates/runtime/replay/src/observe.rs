@@ -30,7 +30,7 @@ const ITEM_BYTES: usize = 64 << 10;
 const MOST_DELAY_NS: i64 = 100_000_000;
 const MOST_EARLY: usize = 1000;
 
-/// A topic of the device under test to observe.
+/// An observed topic of the device under test.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Watched {

@@ -19,8 +19,8 @@ impl Axis {
         }
     }
 
-    /// Returns the time at which an item with the recorded time `time_ns` is due. Items before the
-    /// first one are due at once.
+    /// Returns the time at which an item with the recorded time `time_ns` is due. If `time_ns` is
+    /// before `first_ns`, the item is due at `origin_ns`.
     pub(crate) fn due_ns(&self, time_ns: i64) -> u64 {
         let since = time_ns.saturating_sub(self.first_ns).max(0);
         let scaled = match self.rate == 1.0 {

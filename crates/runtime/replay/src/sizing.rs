@@ -89,10 +89,11 @@ pub struct Wish {
 pub struct Sizing {
     /// The size of the smallest buffer that is never empty when an item is due and never overflows,
     /// in bytes. `None` if the loader is slower than playback and the recording is larger than
-    /// memory.
+    /// [`Wish::memory_bytes`].
     pub least_bytes: Option<u64>,
     /// The size of the smallest buffer that suffices if the loader's pauses are longer by
-    /// `stall_asked_ns` than during the measurement, in bytes. `None` if no buffer suffices.
+    /// `stall_asked_ns` than during the measurement, in bytes. `None` in the same case as for
+    /// `least_bytes`.
     pub wanted_bytes: Option<u64>,
     pub buffer_bytes: u64,
     /// True if the user gave the size. A quarter of the buffer is then for the largest item.
@@ -101,9 +102,9 @@ pub struct Sizing {
     /// The time in ns by which the user allows the loader's pauses to be longer than during the
     /// measurement.
     pub stall_asked_ns: u64,
-    /// The longest time in ns by which the loader's pauses may exceed those of the measurement,
-    /// without the buffer becoming empty. `None` if this buffer is too small even without longer
-    /// pauses.
+    /// The longest time in ns, up to `stall_asked_ns`, by which the loader's pauses may exceed
+    /// those of the measurement without the buffer becoming empty. `None` if this buffer is too
+    /// small even without longer pauses.
     pub stall_ns: Option<u64>,
     /// The longest time from the departure of an item until the loader has put another item into
     /// its place in the buffer, in ns. `None` if no limit is known.

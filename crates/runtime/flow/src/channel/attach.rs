@@ -158,8 +158,8 @@ impl Channel {
         self.attach(CONSUMER, Some(waker))
     }
 
-    /// Attaches a consumer that the producer never waits for. Items that the observer does not
-    /// receive in time are dropped and counted, whatever the policy.
+    /// Attaches an observer: a consumer that the producer never waits for. Items that the observer
+    /// does not receive in time are dropped and counted, whatever the policy.
     pub fn observer(&self) -> Result<Consumer, AttachError> {
         self.attach(OBSERVER, None)
     }
@@ -227,8 +227,8 @@ impl Channel {
         stats::of_producer(&self.state)
     }
 
-    /// Returns the number of payloads that wait for consumers or that consumers borrow. Checks each
-    /// payload of the channel.
+    /// Returns the number of payloads that wait for consumers or that consumers borrow. The call
+    /// looks at each payload of the channel.
     pub fn payloads_in_use(&self) -> usize {
         let state = &self.state;
         let in_use = |&slot: &usize| {
@@ -238,8 +238,8 @@ impl Channel {
         (0..state.layout.slots).filter(in_use).count()
     }
 
-    /// Reports whether the latest producer died. Returns `false` if the latest producer was
-    /// dropped.
+    /// Reports whether the latest producer, in another process, died without announcing its end. A
+    /// producer that is dropped announces its end.
     pub fn is_orphaned(&self) -> bool {
         reclaim::is_orphaned(&self.state)
     }

@@ -8,7 +8,8 @@ use crate::memory::atomics::{fence, Ordering};
 use crate::testing::point;
 
 /// Returns the position after the last entry of the ring that the consumer may take. Under
-/// `Policy::Swap`, exchanges the buffers if the exchange is due. Real-time safe.
+/// `Policy::Swap`, exchanges the buffers of producer and consumer if the exchange is due. Real-time
+/// safe.
 #[inline]
 pub(crate) fn takeable_end(state: &ChannelState, ring: &Ring<'_>) -> u32 {
     let tail = ring.tail().load(Ordering::Acquire);
@@ -118,9 +119,9 @@ fn deliver_to_all(state: &ChannelState, slot: usize, sequence: u64, attempt: Att
     state.delivering().store(0, Ordering::Release);
 }
 
-/// Appends the item in `slot` to the ring of one consumer. Writes each step to the journal before
-/// other processes can see the step, so that another process can finish the delivery if the
-/// producer dies.
+/// Appends the item in `slot` to the ring of one consumer. If an older item must be dropped, notes
+/// this in the channel's memory first (`dropped_head` and `dropping`), so that another process can
+/// finish the delivery if the producer dies.
 #[inline]
 fn push_to(state: &ChannelState, consumer: usize, ring: &Ring<'_>, slot: usize, sequence: u64) {
     let depth = state.options.policy.depth() as u32;

@@ -202,7 +202,7 @@ fn read_name(memory: &Memory) -> String {
         .collect()
 }
 
-/// Computes the FNV-1a hash of a name, so that the check of names also covers those that are too
+/// Computes the FNV-1a hash of the name of the items' type. The hash also covers a name that is too
 /// long for the channel's memory.
 fn name_hash(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {

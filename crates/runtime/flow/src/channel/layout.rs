@@ -61,8 +61,8 @@ pub(crate) mod slot {
     pub(crate) const LENGTH: usize = 24;
 }
 
-/// The sizes and offsets of a channel, in bytes. Every process computes the same sizes and offsets
-/// from the same options.
+/// The parts of a channel's memory: their numbers, and their sizes and offsets in bytes. Every
+/// process computes the same layout from the same options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MemoryLayout {
     pub(crate) consumers: usize,

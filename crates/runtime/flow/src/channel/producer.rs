@@ -67,7 +67,7 @@ pub struct Producer {
     search_from: usize,
     /// A consumer died, and the program has not called `resume` since.
     failed: AtomicBool,
-    /// The number of dead consumers at the last check.
+    /// The number of consumers that had died by the last [`Producer::check_consumers`].
     lost: AtomicU64,
     events: EndEvents,
 }

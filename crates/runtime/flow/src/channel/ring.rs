@@ -115,15 +115,16 @@ impl<'a> Ring<'a> {
         self.memory.u32(self.offset + ring::TAIL)
     }
 
-    /// Returns the position after the last entry that the consumer may take. Observers, and all
-    /// consumers under `Policy::Swap`, use this position.
+    /// Returns the position after the last entry that the consumer may take under `Policy::Swap`.
+    /// For an observer this is the end of the ring. Other policies do not use this position: their
+    /// consumers may take all entries.
     #[inline]
     pub(crate) fn published(&self) -> &'a AtomicU32 {
         self.memory.u32(self.offset + ring::PUBLISHED)
     }
 
-    /// Returns an entry number that a flush sets. The consumer may take the entries before this
-    /// number although the producer's buffer is not full.
+    /// Returns the word with the entry number that the latest flush has set. The consumer may take
+    /// the entries before this number, although the producer's buffer is not full.
     #[inline]
     pub(crate) fn urgent(&self) -> &'a AtomicU32 {
         self.memory.u32(self.offset + ring::URGENT)

@@ -116,21 +116,23 @@ impl ChannelState {
         self.memory.u64(head::LOST)
     }
 
-    /// Returns the journal's word for the item that the producer is delivering: the item's slot
-    /// plus 1, or 0 if no delivery is in progress.
+    /// Returns the word in which the producer notes the delivery in progress, so that another
+    /// process can finish it: the slot of the item plus 1, or 0 without a delivery. While the
+    /// producer flushes, ends or severs the channel, it is `u64::MAX`.
     #[inline]
     pub(crate) fn delivering(&self) -> &AtomicU64 {
         self.memory.u64(head::DELIVERING)
     }
 
-    /// Returns the journal's word for the ring whose oldest entry the producer is dropping: the
-    /// ring's number plus 1.
+    /// Returns the word in which the producer notes the ring whose oldest entry it is dropping: the
+    /// ring's number plus 1, or 0 if it is dropping none.
     #[inline]
     pub(crate) fn dropping(&self) -> &AtomicU64 {
         self.memory.u64(head::DROPPING)
     }
 
-    /// Returns the journal's word for the head that the `dropping` ring had before the drop.
+    /// Returns the word in which the producer notes the head that the ring in `dropping` had before
+    /// the drop.
     #[inline]
     pub(crate) fn dropped_head(&self) -> &AtomicU64 {
         self.memory.u64(head::DROPPED_HEAD)

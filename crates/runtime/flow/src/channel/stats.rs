@@ -52,7 +52,8 @@ pub(crate) fn of_consumer(ring: &Ring<'_>) -> ConsumerStats {
     }
 }
 
-/// Returns the number of items that the slowest consumer has not consumed, observers not included.
+/// Returns the number of items that the slowest consumer has not consumed yet. Observers do not
+/// count.
 pub(crate) fn most_in_flight(state: &ChannelState) -> u64 {
     let consumers = |r: &Ring<'_>| r.state().load(Ordering::Acquire) == CONSUMER;
     let most = state.rings().filter(consumers).map(|r| r.in_flight()).max();

@@ -148,8 +148,8 @@ impl Activation {
         self.observe(now_ns);
     }
 
-    /// Sets or cancels a one-shot timer, depending on the items that have arrived. Executors call
-    /// it before [`Activation::is_ready`]. Real-time safe.
+    /// Sets or cancels the task's one-shot timer, depending on the items that have arrived.
+    /// Executors call this function before [`Activation::is_ready`]. Real-time safe.
     #[inline]
     pub fn observe(&mut self, now_ns: u64) {
         if let Some(timer) = &mut self.timer {
@@ -213,15 +213,15 @@ impl Activation {
         self.overruns
     }
 
-    /// Reports whether enough items have come for the condition, and the items fulfil the condition
-    /// on contents.
+    /// Reports whether the task has its data: enough items have come for its [`Condition`], and
+    /// their contents fulfil the condition on contents ([`Activation::set_fulfilled`]).
     #[inline]
     pub fn has_data(&self) -> bool {
         !self.is_withheld && self.has_items()
     }
 
-    /// Reports whether enough items have come for the condition, whatever their contents. Real-time
-    /// safe.
+    /// Reports whether enough items have come for the task's [`Condition`], whatever their
+    /// contents. Real-time safe.
     #[inline]
     pub fn has_items(&self) -> bool {
         let mut inputs = self.inputs.iter().zip(&self.arrived);
@@ -256,15 +256,16 @@ impl Activation {
         }
     }
 
-    /// Returns the start of the present release or slot, in ns. Returns `None` without a schedule,
-    /// or if `now_ns` lies between slots.
+    /// Returns the start of the present release or slot, in ns. Returns `None` if the task has
+    /// neither releases nor slots, if `now_ns` lies between slots, or before the first release or
+    /// cycle.
     pub fn released_ns(&self, now_ns: u64) -> Option<u64> {
         self.releases.as_ref()?.current_start_ns(now_ns)
     }
 
-    /// Begins an execution: marks the items and the release that activated it as used, and cancels
-    /// a one-shot timer. Returns `true` if time alone has activated a task that data may also
-    /// activate. Real-time safe.
+    /// Begins an execution: marks the items and the release or slot that activated the task as
+    /// used, and cancels the task's one-shot timer. Returns `true` if time alone has activated the
+    /// task, although data may activate it, too. Real-time safe.
     #[inline]
     pub fn begin(&mut self, now_ns: u64) -> bool {
         let by_time = self.is_either() && !self.has_data();
@@ -597,9 +598,9 @@ mod tests {
         }
 
         /// Checks for any arrivals: a task of *data OR time* runs for every item in the step that
-        /// sees the item. Its watchdog never runs earlier than the delay after the last execution,
-        /// and always in the first step from then on. The wake-up time is the first time at which
-        /// the task is ready.
+        /// sees the item. The delay of its watchdog begins with the step after an execution. The
+        /// watchdog runs the task in the first step after this delay, and never earlier. The
+        /// wake-up time is the first time at which the task is ready.
         #[test]
         fn a_watchdog_runs_neither_before_nor_after_its_delay(
             delay in 1u64..20,

@@ -17,7 +17,8 @@ struct Source {
     most_per_execution: u64,
 }
 
-/// The last item of an input that an execution uses, in the form in which a recorder sees it.
+/// The last of the items that an execution uses from one input, as a recorder sees it: the input's
+/// callback and the item's number.
 struct Taken {
     callback: u64,
     sequence: u64,
@@ -254,10 +255,11 @@ impl TaskCore {
 
     /// Reports the start of an execution to a recorder, and returns the callback that activated it.
     ///
-    /// A recorder sees each input of the task as a callback. With several inputs, the callback of
-    /// the last input that the task waits for has activated the task. Inputs with outputs of other
-    /// tasks have precedence over fed inputs. The callbacks of the other inputs appear as
-    /// subscriptions that only stored their item. If time alone has activated the task, the
+    /// A recorder sees each input of the task as a callback. If the execution uses items of several
+    /// inputs, only one of their callbacks has activated the task. Inputs with a threshold above 0
+    /// have precedence over the other inputs, then outputs of other tasks over fed inputs, then
+    /// inputs that were connected later over earlier ones. The callbacks of the other inputs appear
+    /// as subscriptions that only stored their item. If time alone has activated the task, the
     /// callbacks of all inputs appear in this way. Items from outside of the executor are reported
     /// when the task's code receives them.
     #[cold]

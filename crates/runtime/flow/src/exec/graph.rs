@@ -103,7 +103,8 @@ impl Graph {
         }
     }
 
-    /// Adds a task. If the graph has several threads, a task with a feed must be assigned to one.
+    /// Adds a task. If the graph has several threads, a task with a feed must be assigned to one of
+    /// them ([`Task::on`]).
     pub fn task<S: Send + 'static>(&mut self, task: Task<S>) -> Result<TaskId, GraphError> {
         let task = task.erase(&self.program.name)?;
         let threads = self.program.threads.len();

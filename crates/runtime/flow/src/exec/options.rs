@@ -112,8 +112,8 @@ pub struct TaskStats {
     pub executions: u64,
     /// The number of executions that took longer than the deadline.
     pub late: u64,
-    /// The longest time of an execution in ns, or 0 if the task has no deadline and onbeat measures
-    /// none.
+    /// The longest time of an execution in ns. 0 if the task has no deadline, because onbeat then
+    /// does not measure.
     pub longest_ns: u64,
     /// The number of releases of the task's period that passed unused.
     pub overruns: u64,

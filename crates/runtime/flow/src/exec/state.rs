@@ -66,8 +66,8 @@ impl ExecutorState {
         self.wakers.iter().for_each(Waker::wake);
     }
 
-    /// Reports whether all threads are idle and no item is between two tasks. When the last thread
-    /// becomes idle, its call returns `true`.
+    /// Reports whether all threads are idle and no item is between two tasks. Each thread calls
+    /// this function after it has become idle. The call of the last one returns `true`.
     pub(crate) fn is_quiet(&self) -> bool {
         let before = self.all_idle();
         before.is_some() && self.edges.iter().all(Edge::is_quiet) && self.all_idle() == before

@@ -8,8 +8,8 @@ use crate::wait::clock;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
-/// A function that runs the ready tasks of a worker at a time in ns and returns how many ran. Each
-/// kind of executor has a function of its own.
+/// A function that runs those tasks of a worker that are ready at the given time (ns), and returns
+/// how many ran. Each kind of executor has a function of its own.
 pub(crate) type Step = fn(&mut Worker, u64) -> usize;
 
 pub(crate) struct LocalOutput {

@@ -32,7 +32,8 @@ pub unsafe trait Region: Send + Sync {
     /// Returns the size of the memory in bytes.
     fn size(&self) -> usize;
 
-    /// Reports whether other processes see the memory. The channel does not trust their data.
+    /// Reports whether other processes see the memory. If they do, the channel does not trust the
+    /// content of the memory.
     fn is_shared(&self) -> bool;
 
     /// Takes a place for this participant. Returns `false` if a living participant has the place.

@@ -99,8 +99,8 @@ mod plain {
 #[cfg(not(loom))]
 pub(crate) use plain::Memory;
 
-/// Replaces the memory in tests with loom. Each pair of offset and size is a word of its own, so
-/// each offset is used with one size only.
+/// Replaces the memory in tests with loom. Here, words of different sizes at the same offset are
+/// different words. The code therefore uses each offset with one size only.
 #[cfg(loom)]
 mod modelled {
     use super::*;

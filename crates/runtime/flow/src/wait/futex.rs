@@ -75,8 +75,8 @@ mod calls {
     }
 
     const SIZE_U32: u32 = 2;
-    /// The number of the call futex_waitv, the same on every architecture. It exists since Linux
-    /// 5.16.
+    /// The number of the system call futex_waitv, the same on every architecture. It exists since
+    /// Linux 5.16.
     const SYS_FUTEX_WAITV: libc::c_long = 449;
     /// The polling period on kernels that cannot wait for several futex words (before Linux 5.16).
     const POLL_NS: u64 = 1_000_000;

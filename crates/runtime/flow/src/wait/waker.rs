@@ -26,7 +26,7 @@ pub(crate) struct WakerWords {
     /// The signals of consumers in shared memory. Producers in other processes reach only these
     /// signals.
     remote: Mutex<Vec<Arc<RemoteSignal>>>,
-    /// The number of remote signals, so that a thread without remote signals takes no lock.
+    /// The number of signals in `remote`. While it is 0, a thread that waits takes no lock.
     remotes: AtomicUsize,
 }
 

@@ -40,8 +40,8 @@ pub enum LinksError {
     Differs {
         channel: String,
         ours: String,
-        /// The line of the other host's terms that differs from `ours`. It is untrusted, and
-        /// escaped.
+        /// The first line of the other host's description of its channel that differs from this
+        /// host's line, `ours`. It is untrusted, and escaped.
         theirs: String,
     },
     #[error(

@@ -136,8 +136,8 @@ pub struct HostStatus {
     pub state: HostState,
     /// The number of items that newer items replaced before they left the sending host, as the
     /// channel's policy allows. Items that a slow consumer at the receiving host has missed count
-    /// in [`onbeat_flow::ConsumerStats::dropped`] instead. Both counts together are the gaps that
-    /// this consumer sees.
+    /// in [`onbeat_flow::ConsumerStats::dropped`] instead. The sum of both counts is the number of
+    /// items that this consumer misses.
     pub lost: u64,
 }
 

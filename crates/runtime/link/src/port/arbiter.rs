@@ -21,8 +21,8 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 
-/// The bits of a word that contain a time, in ns of CLOCK_MONOTONIC. The words of requests and of
-/// the window's shares have this form. The time overflows after two years.
+/// The bits of a word that contain a time, in ns of CLOCK_MONOTONIC. The time overflows after two
+/// years. The words of requests, and the words of shares of the window, contain such a time.
 const INSTANT: u64 = (1 << 56) - 1;
 
 const AWAKE: u32 = 0;
@@ -87,9 +87,9 @@ pub struct Patience {
     since_ns: Option<u64>,
     granted: u64,
     passed: u64,
-    /// Two values of the port's count of granted chunks. The first is from when the transfer
-    /// published its request. The second is from when the port granted the transfer's chunk, and is
-    /// 0 before.
+    /// Two values of the port's count of granted chunks: when this transfer published its request,
+    /// and when the port granted this transfer's chunk. The second value is 0 before the grant.
+    /// `None` before the request.
     counted: Option<(u64, u64)>,
 }
 
@@ -223,10 +223,10 @@ impl<'p> Arbiter<'p> {
     }
 
     /// Asks for `need` shares of the window for a chunk of this urgency. Until the shares are
-    /// granted, the caller asks again when its bell rings, and at the latest at the time in the
-    /// answer. To give up, the caller calls [`Arbiter::withdraw`]. After a grant the request stays
-    /// published until the caller has posted the chunk, so that no later chunk overtakes it. Then
-    /// the caller publishes its next request.
+    /// granted, the caller asks again when its bell (`Seat::bell`) rings, and at the latest at the
+    /// time in the answer. To give up, the caller calls [`Arbiter::withdraw`]. After a grant the
+    /// request stays published until the caller has posted the chunk, so that no later chunk
+    /// overtakes it. Then the caller publishes its next request.
     pub fn ask(
         &self,
         seat: usize,
@@ -311,9 +311,9 @@ impl<'p> Arbiter<'p> {
         }
     }
 
-    /// Returns the number of chunks that the port granted to transfers of higher priority. The
-    /// returned number can fall: the count of a place on the port restarts at 0 when another
-    /// transfer takes the place.
+    /// Returns the number of chunks that the port granted to transfers of a priority above
+    /// `priority`. The returned number can fall: the count of a place on the port restarts at 0
+    /// when another transfer takes the place.
     pub fn granted_above(&self, priority: u8) -> u64 {
         let above = |seat: &&Seat| seat.priority.load(Relaxed) > u32::from(priority);
         let seats = self.page.seats.iter().filter(above);
@@ -363,8 +363,9 @@ impl<'p> Arbiter<'p> {
         (rung_ns > 0).then_some(rung_ns)
     }
 
-    /// Returns how often the transfer's bell has rung. Read this count before asking for shares of
-    /// the window: [`Arbiter::sleep`] returns at once if the bell has rung since then.
+    /// Returns how often the transfer's bell (`Seat::bell`) has rung. Read this count before asking
+    /// for shares of the window: [`Arbiter::sleep`] returns at once if the bell has rung since
+    /// then.
     pub fn bell(&self, seat: usize) -> u32 {
         self.seat(seat).bell.load(SeqCst)
     }
@@ -376,9 +377,10 @@ impl<'p> Arbiter<'p> {
         seat.asleep.store(AWAKE, SeqCst);
     }
 
-    /// Sleeps by calling `wait`, unless the transfer's bell has rung since [`Arbiter::bell`]
-    /// returned `bell`. [`Arbiter::ring`] does not end this sleep. After ringing, check
-    /// [`Arbiter::sleeps_on_connection`] and wake the thread through its connection.
+    /// Sleeps by calling `wait`, and returns its result. Returns `None` without sleeping if the
+    /// transfer's bell has rung since [`Arbiter::bell`] returned `bell`. [`Arbiter::ring`] does not
+    /// end this sleep: the thread that rings must then check [`Arbiter::sleeps_on_connection`], and
+    /// wake this thread through its connection.
     pub fn sleep_on_connection<T>(
         &self,
         seat: usize,

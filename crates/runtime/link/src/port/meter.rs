@@ -57,9 +57,10 @@ impl Sample {
     }
 }
 
-/// Returns the rate of `sample` if the port must change its rate: if this rate and `in_force`
-/// differ by more than an eighth. A lower rate counts only if the round trip takes at most half of
-/// the time that the wire needs for the window.
+/// Returns the rate of `sample` if the port must change to this rate: if it differs from the rate
+/// `in_force` by more than an eighth. A lower rate counts only if the round trip takes at most half
+/// of the time that the wire needs for the window. Otherwise the long round trip may be the reason
+/// for the low rate.
 fn wanted_rate(in_force: u64, sample: &Sample) -> Option<u64> {
     let rate = sample.bits_per_second;
     let is_queue = sample.window_ns >= 2 * sample.round_trip_ns;

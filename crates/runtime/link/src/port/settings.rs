@@ -143,8 +143,9 @@ impl Settings {
         self
     }
 
-    /// Sets how long other transfers wait for the most urgent transfer while it could send and does
-    /// not; 20 ms by default. The process of this transfer may be stopped, dead, or preempted.
+    /// Sets how long other transfers wait for the most urgent transfer if this transfer could send
+    /// but does not send; 20 ms by default. The process of this transfer may be stopped, dead, or
+    /// preempted.
     pub fn patience(mut self, time: Duration) -> Settings {
         self.patience_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self
@@ -179,14 +180,15 @@ impl Settings {
     }
 
     /// Returns the longest time for which dead, stopped or stalled transfers can delay the others,
-    /// in ns. The delay ends when the leases of these transfers have ended and other transfers may
-    /// go first.
+    /// in ns: until the leases of these transfers have ended, plus the time for which the others
+    /// wait for them ([`Settings::patience`]).
     pub fn stall_ns(&self) -> u64 {
         self.lease_ns() + self.patience_ns
     }
 
     /// Builds the model of the port for the latency analysis. Packets have `mtu` bytes. `way_ns` is
-    /// the time from the departure of a message's last byte until it is in the receiver's kernel.
+    /// the time from the departure of a message's last byte until this byte is in the receiver's
+    /// kernel.
     pub fn model(&self, mtu: usize, sealed: bool, way_ns: u64) -> bound::Port {
         self.model_at(self.bits_per_second, mtu, sealed, way_ns)
     }

@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 /// The flag with which the kernel reports when the peer has acknowledged all bytes of a write
-/// (`linux/net_tstamp.h`). `REPORT` asks for reports without the content.
+/// (`linux/net_tstamp.h`). The flags in `REPORT` ask for such reports without the written bytes.
 const TX_ACK: u32 = 1 << 9;
 const REPORT: u32 = 1 << 4 | 1 << 7 | 1 << 11;
 
@@ -271,8 +271,8 @@ mod tests {
     }
 
     /// Returns two time stamps of the kernel: the arrival of a write's bytes, and the first report
-    /// of their acknowledgement. Returns `None` unless the test read both stamps at least 10 ms
-    /// later.
+    /// of their acknowledgement. Returns `None` unless both times lie at least 10 ms before the
+    /// time at which the test reads the stamps.
     fn stamps_long_before_the_read() -> Option<[u64; 2]> {
         let (sender, receiver) = pair();
         stamp_arrivals(receiver.as_fd());

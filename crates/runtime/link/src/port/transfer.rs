@@ -29,7 +29,8 @@ struct Posted {
     /// the chunk is being written.
     end: Option<u64>,
     /// The latest time at which the peer should have acknowledged the chunk, in ns of
-    /// CLOCK_MONOTONIC. It is computed from the port's rate and the chunks that leave before.
+    /// CLOCK_MONOTONIC. It is computed from the port's rate and the chunks that leave before this
+    /// chunk.
     due_ns: u64,
 }
 
@@ -45,13 +46,13 @@ struct Connection {
     counted: u64,
     listener: Listener,
     /// The time at which this end last looked for acknowledgements, in ns of CLOCK_MONOTONIC.
-    /// Earlier reports contain nothing new.
+    /// Reports from before this time contain nothing new.
     looked_ns: u64,
     round_trip_ns: u64,
 }
 
 /// The sending side of a connection on a port. Only one thread posts chunks. Other threads may ring
-/// the transfer's bell.
+/// the transfer's bell (`Seat::bell`), so that this thread asks for shares of the window again.
 pub struct Transfer {
     mapped: Arc<Mapped>,
     rules: Rules,
@@ -314,8 +315,9 @@ impl Transfer {
         wire_ns(self.settings.bytes_of(shares), rate)
     }
 
-    /// Counts how much later than expected a chunk was acknowledged. Chunks leave one after the
-    /// other, so the delay of an earlier chunk is not counted again.
+    /// Counts the acknowledgement of a chunk as a [`Step::Wire`]: how much later than expected it
+    /// came. Chunks leave one after the other, so the delay of an earlier chunk is not counted
+    /// again.
     fn count_acknowledged(&self, posted: &Posted, at_ns: u64) {
         let Some(steps) = &self.steps else {
             return;
@@ -463,8 +465,9 @@ impl Transfer {
         self.arbiter().sleep(self.seat, bell, until_ns);
     }
 
-    /// Sleeps until the peer acknowledges bytes of this connection, the transfer's bell rings, or
-    /// `until_ns` has come. Acknowledgements wake only this thread. Allocates nothing.
+    /// Sleeps until the peer acknowledges bytes of this connection, the transfer's bell
+    /// (`Seat::bell`) rings, or `until_ns` has come. Acknowledgements wake only this thread.
+    /// Allocates nothing.
     pub fn sleep_until_acknowledged(
         &self,
         stream: &TcpStream,

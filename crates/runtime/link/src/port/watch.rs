@@ -63,9 +63,9 @@ impl Watched {
         Ok(())
     }
 
-    /// Returns the epoll registration for one event of the transfer's connection. It asks for no
-    /// event, because the kernel always reports errors, and reports of the socket's error queue
-    /// count as errors.
+    /// Returns the epoll registration with which the port's thread wakes up once for the transfer's
+    /// connection. It names no event, because the kernel always reports errors, and a report in the
+    /// socket's error queue counts as an error.
     fn next(transfer: &Transfer) -> EpollEvent {
         EpollEvent::new(EpollFlags::EPOLLONESHOT, transfer.seat() as u64)
     }

@@ -19,7 +19,8 @@ const ROUNDS: usize = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
     pub acknowledges: bool,
-    /// The time after which this end counts its peer as silent, ns. 0 means never.
+    /// The time without a sign of life after which this end counts its peer as silent, ns. 0 means
+    /// never.
     pub silence_ns: u64,
 }
 

@@ -92,7 +92,7 @@ use window::{Outbox, Retry, MOST_CREDITS};
 type Ways = (Box<dyn Sends>, Box<dyn Receives>);
 
 /// The bytes that a slot needs in addition to the message's size: for a head, and for the terms,
-/// which are larger than a small message.
+/// which both ends send first, even if the largest message is smaller than the terms.
 const MORE_BYTES: usize = HEAD_BYTES + TERMS_BYTES;
 
 /// The reaction of an end to a broken promise.

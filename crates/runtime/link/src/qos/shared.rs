@@ -41,7 +41,8 @@ pub enum Hand {
 
 #[derive(Debug, Default)]
 pub struct Ends {
-    /// Two flags: this end's application has dropped its sending half, and its receiving half.
+    /// Two flags: whether this end's application has dropped its sending half, and whether it has
+    /// dropped its receiving half.
     pub ours: (bool, bool),
     /// The number of messages that the peer has sent. `None` while the peer may send more.
     pub last: Option<u64>,

@@ -27,8 +27,8 @@ pub struct Retry {
 enum Open {
     Done,
     Writing,
-    /// The message was sent. `more` is the number of times that the message may be sent again. The
-    /// next of these times is due at `due_ns`.
+    /// The message was sent. At `due_ns` it is sent again, or given up if `more` is 0. `more` is
+    /// the number of times that the message may still be sent again.
     Sent {
         more: u32,
         due_ns: u64,

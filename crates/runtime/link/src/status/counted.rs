@@ -56,8 +56,9 @@ fn spread(session: &[u8; 32], direction: u8) -> u64 {
     hash ^ hash >> 31
 }
 
-/// Wraps the halves of a connected link, so that they count their messages in `page`. `links` also
-/// makes the messages visible to recorders, unless the halves do that themselves.
+/// Wraps the halves of a connected link, so that they count their messages in `page`. If `links` is
+/// given, also makes the messages visible to recorders, unless the halves do that themselves.
+/// Without a page, returns the halves unchanged.
 pub(crate) fn counted(
     page: Option<Arc<Page>>,
     links: Option<Directions>,

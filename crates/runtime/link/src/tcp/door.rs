@@ -157,8 +157,8 @@ impl Drop for Door<'_> {
     }
 }
 
-/// A thread that refuses further connections to an end that has its peer and needs no other
-/// connection. The thread stops when the link ends.
+/// A thread of an end that has its peer and needs no further connection. The thread refuses all
+/// later connections to this end, and stops when the link ends.
 pub struct Keeper {
     stop: Arc<AtomicBool>,
     waking: Waking,

@@ -64,8 +64,8 @@ impl Threads {
         Ok(())
     }
 
-    /// Waits until `done` returns true. Gives up after `limit_ns` in which no chunk left and the
-    /// peer received nothing.
+    /// Waits until `done` returns true. Gives up once no chunk has left and the peer has received
+    /// nothing for `limit_ns`.
     fn linger(&self, limit_ns: u64, done: impl Fn(&State) -> bool) {
         let shared = &*self.shared;
         let moved = |state: &State| (shared.chunks_written(), state.sender.progress());

@@ -123,8 +123,8 @@ impl Hello {
     }
 
     /// Reports whether the end that sends this hello can continue with the peer that sent `theirs`.
-    /// The sessions must be the same. An end without a session also accepts a peer that has
-    /// received nothing yet.
+    /// Both hellos must name the same session, unless both ask for a new one. An end without a
+    /// session also accepts a peer that has received nothing in its session yet.
     pub fn takes(&self, theirs: &Hello) -> bool {
         let is_first = self.session.is_none() && theirs.is_unheard;
         is_first || self.session == theirs.session

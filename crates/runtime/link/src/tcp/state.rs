@@ -353,8 +353,8 @@ impl State {
         self.peer.sends_no_more == Some(self.receiver.progress().received)
     }
 
-    /// Returns `true` if the link has ended. Also returns `true` if the peer has received all
-    /// counts of this end, and all messages that the peer still accepts.
+    /// Returns `true` if the link has ended, or if nothing is left to send: this end has sent its
+    /// latest counts, and the peer has all messages that it still accepts.
     pub fn peer_has_all(&self) -> bool {
         let all = self.sender.progress().received == self.sender.posted();
         self.end.is_some()

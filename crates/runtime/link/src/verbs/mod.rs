@@ -218,8 +218,8 @@ fn register(stream: &TcpStream, block: Block, sizes: Sizes) -> Result<(Device, Q
     Ok((device, queues, memory))
 }
 
-/// Returns the numbers of the first packets of an end's two directions. Until they are on the wire,
-/// nobody can guess them without the key.
+/// Returns the packet sequence numbers with which the two directions of an end begin. Nobody
+/// without the key can guess a number before its packet is on the wire.
 fn first_packets(agreed: &Agreed, listens: bool) -> [u32; 2] {
     let word = |at: usize| {
         let bytes = agreed.session.bytes();

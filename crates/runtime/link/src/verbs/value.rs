@@ -145,9 +145,9 @@ mod tests {
         slots: [[u64; 2]; SLOTS],
         publisher: Publisher,
         writing: Option<(usize, usize)>,
-        /// The number of steps that the publisher takes before each access of the reader. The
-        /// reader uses the last entry first. When the list is empty, the publisher takes one step
-        /// before each access.
+        /// For each access of the reader, the number of steps that the publisher takes before it.
+        /// The last entry is for the first access. When the list is empty, the publisher takes one
+        /// step before each access.
         script: Vec<u8>,
         fetched: [u64; 2],
         accesses: usize,

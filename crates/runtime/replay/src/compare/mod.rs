@@ -94,7 +94,7 @@ pub enum CompareError {
 
 /// Compares all streams of `expected` with the streams of the same names in `observed`. Reads each
 /// source once, and stores the messages of a few seconds. After each message, calls `tell` with the
-/// number of messages so far.
+/// number of messages that were read so far.
 ///
 /// # Errors
 /// Fails if a recording cannot be read to its end, or if a rule names a field that no compared
@@ -258,8 +258,8 @@ impl Comparison {
     }
 
     /// Judges the messages of the topic with index `place` for which no matching message can come
-    /// any more. To save work, does this at most once per search time (`within_ns`). Does it
-    /// earlier if the topic stores too many messages.
+    /// any more. To save work, looks for such messages at most once per search time (`within_ns`).
+    /// If the topic stores too many messages, judges some of them earlier.
     fn settle(&mut self, place: usize, now_ns: i64) {
         let times = self.times;
         let within_ns = i64::try_from(times.within_ns).unwrap_or(i64::MAX);

@@ -147,9 +147,9 @@ impl Distances {
         self.gaps_ns.push_back(gap_ns);
     }
 
-    /// Returns the usual time between two messages. This is the median, so that losses do not
-    /// count. It is at least a quarter of the mean, because messages may come in groups. Returns
-    /// `None` if neither side has two messages.
+    /// Returns the usual time between two messages. This is the median, which single lost messages
+    /// do not change. It is at least a quarter of the mean, because messages may come in groups.
+    /// Returns `None` if neither side has two messages.
     pub fn usual_ns(&self) -> Option<u64> {
         let mut sorted: Vec<u64> = self.gaps_ns.iter().copied().collect();
         sorted.sort_unstable();

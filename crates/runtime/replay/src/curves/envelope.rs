@@ -94,8 +94,8 @@ impl Upper {
     }
 
     /// Returns the smallest concave curve that lies above all corners (length, units) and ends in a
-    /// ray of slope `rate`. The corners must be sorted by length. The whole line of the ray lies
-    /// above all corners.
+    /// ray of slope `rate`. The corners must be sorted by length. The ray, extended back to length
+    /// 0, also lies above all corners.
     pub fn covering(corners: &[(u64, u64)], rate: Rate) -> Upper {
         let mut points: Vec<(u64, u64)> = Vec::new();
         let start = (

@@ -17,7 +17,8 @@ use crate::bus::Speed;
 use crate::item::StreamId;
 use std::io;
 
-/// The result of offering an item to a sink that has accepted the item.
+/// The result of [`Sink::put`] if the sink has dealt with the item. The caller must not offer the
+/// item again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
     /// The sink has sent the item.

@@ -89,8 +89,8 @@ impl Overrides {
         Ok(Overrides(all))
     }
 
-    /// Returns the QoS with which a replay publishes a topic. It is derived from the QoS of the
-    /// recorded publishers (`recorded`, the YAML of a bag) and the user's settings.
+    /// Returns the QoS with which a replay publishes a topic. The user's settings replace those of
+    /// the recorded publishers (`recorded`, the YAML of a bag).
     pub fn offered(&self, topic: &str, recorded: &str) -> Qos {
         let mut qos = strongest(recorded);
         let Some(change) = self.0.get(topic) else {
@@ -206,9 +206,9 @@ fn strongest(recorded: &str) -> Qos {
     qos
 }
 
-/// Sets the part `key` (seconds or nanoseconds) of a QoS time if only one publisher was recorded.
-/// If several were recorded, the time stays unset: the QoS would need the shortest of their times,
-/// which is known only when both parts were read.
+/// Sets the part `key` (`sec` or `nsec`) of a QoS time if only one publisher was recorded. If
+/// several were recorded, the time stays unset. The QoS would then need the shortest of their
+/// times, but this function gets only one part of one time.
 fn set(time: &mut Time, key: &str, number: u64, profiles: usize) {
     match key {
         _ if profiles > 1 => *time = Time::default(),

@@ -17,8 +17,8 @@ pub const NODE: &str = "onbeat_replay";
 const ENCAPSULATION: usize = 4;
 const PATIENCE_NS: u64 = 30_000_000_000;
 pub(crate) const LOOK: Duration = Duration::from_millis(20);
-/// The pause after onbeat found a subscriber. It gives best-effort subscribers the time to discover
-/// onbeat's publisher.
+/// The pause after onbeat found a subscriber. The pause gives best-effort subscribers the time to
+/// discover onbeat's publisher.
 const BEST_EFFORT_PAUSE: Duration = Duration::from_millis(200);
 const CLOCK: &str = "rosgraph_msgs/msg/Clock";
 
@@ -352,9 +352,9 @@ impl Sink for Topics {
 }
 
 impl Topics {
-    /// Returns that the sink is busy, or an error if the stream's messages could not be sent for a
-    /// long time. `code` is the error code of the middleware, or `rcl::OK` if the message had no
-    /// credit.
+    /// Returns [`Refused::Busy`], or an error if the sink has not sent anything for `PATIENCE_NS`
+    /// although items were offered. `code` is the error code of the middleware, or `rcl::OK` if the
+    /// message had no credit.
     fn refused(&mut self, stream: StreamId, code: i32) -> Refused {
         let since = *self.refused_since.get_or_insert_with(monotonic_ns);
         if monotonic_ns().saturating_sub(since) < PATIENCE_NS {

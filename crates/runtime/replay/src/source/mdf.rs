@@ -90,7 +90,8 @@ struct Log<R> {
     input: Input<R>,
     /// The beginning of the log in ns since 1970.
     begin_ns: i64,
-    /// The groups of records, each with the bytes of its next frame.
+    /// The groups of records, each with a buffer. The buffer contains the group's next frame,
+    /// already read from the file, unless the group is in `wanted`.
     groups: Vec<(Records, Vec<u8>)>,
     /// The indices of the groups whose next frame was not read yet.
     wanted: Vec<usize>,

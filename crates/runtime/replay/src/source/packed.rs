@@ -277,8 +277,9 @@ impl Unpacked {
     }
 }
 
-/// Unpacks a file that is packed as a whole to a temporary file. The temporary file is in `TMPDIR`,
-/// or else in `/var/tmp`, which is on a disk. Returns `None` if the file is not packed.
+/// If the whole file is packed, unpacks it to a temporary file in `TMPDIR`, or else in `/var/tmp`,
+/// which is on a disk. Meanwhile, calls `tell` with the number of packed bytes that are already
+/// unpacked and the number of all packed bytes. Returns `None` if the file is not packed.
 ///
 /// # Errors
 /// Fails if the file cannot be read, if its content is too large, or if the disk is full.

@@ -70,8 +70,8 @@ fn is_torn(path: &Path) -> std::io::Result<bool> {
     Ok(number(24) == number(92) && u64::from(number(28)) * page > length)
 }
 
-/// Opens the file read-only. Also reads a write-ahead log beside the file. Without such a log,
-/// sqlite writes nothing beside the file.
+/// Opens the file read-only. If there is a write-ahead log beside the file, reads the log, too.
+/// Otherwise sqlite writes nothing beside the file.
 fn connect(path: &Path, is_torn: bool) -> rusqlite::Result<Connection> {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");

@@ -10,7 +10,7 @@ use flate2::Compression;
 use std::io::{self, Seek, SeekFrom, Write};
 
 const HEADER: usize = 144;
-/// The size of a container's objects in bytes at which they are compressed and written.
+/// The size in bytes from which on the objects of a container are compressed and written.
 const CONTAINER: usize = 128 << 10;
 const CONTAINER_HEADER: u32 = 32;
 const LOG_CONTAINER: u32 = 10;

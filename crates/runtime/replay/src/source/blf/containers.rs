@@ -13,7 +13,7 @@ const DEFLATED: u16 = 2;
 /// The maximum size of a container in bytes, packed or unpacked. Vector's tools write 128 KiB,
 /// other tools up to some MiB.
 const LONGEST: usize = 64 << 20;
-/// The most bytes between two objects that count as padding.
+/// The largest number of bytes between two objects that count as padding.
 pub const PADDING: u64 = 7;
 
 pub struct Containers<R> {

@@ -77,8 +77,8 @@ fn raw_length(length: usize, rest: &[u8]) -> Result<u8, &'static str> {
     }
 }
 
-/// Parses pairs of hexadecimal digits into `data`. Points between the pairs are optional. Returns
-/// the number of pairs and the rest of the text.
+/// Parses pairs of hexadecimal digits into `data`. Dots between the pairs are optional. Returns the
+/// number of pairs and the rest of the text.
 fn bytes<'a>(mut text: &'a [u8], data: &mut [u8]) -> Result<(usize, &'a [u8]), &'static str> {
     for (at, byte) in data.iter_mut().enumerate() {
         if let [b'.', rest @ ..] = text {

@@ -26,8 +26,8 @@ impl Channels {
         self.definitions.get(type_name).cloned()
     }
 
-    /// Prevents new streams from being added. Called when the caller has received the list of
-    /// streams.
+    /// Prevents new streams from being added. The survey of the file calls this at its end, because
+    /// the list of streams must not change after that.
     pub fn seal(&mut self) {
         self.sealed = true;
     }
@@ -102,8 +102,9 @@ impl Channels {
     }
 }
 
-/// Returns `None` if a text of a schema or a channel is longer than its record. `mcap` 0.26
-/// allocates the stated length, up to 4 GiB, before it checks this.
+/// Checks that the texts in the record of a schema or a channel fit into the record. Returns `None`
+/// if a text is too long. Without this check, `mcap` 0.26 would allocate the stated length of such
+/// a text, up to 4 GiB.
 fn lengths_fit(opcode: u8, body: &[u8]) -> Option<()> {
     fn text(body: &[u8]) -> Option<&[u8]> {
         let (length, rest) = body.split_first_chunk()?;

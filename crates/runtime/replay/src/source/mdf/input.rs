@@ -22,8 +22,8 @@ pub struct Input<R> {
     /// True if the recorder did not close the file. Counts and the lengths of the last blocks are
     /// then not valid.
     pub is_unfinished: bool,
-    /// True if the records of frames do not state where their values are in other groups. Frames
-    /// and values then have the same order.
+    /// True if the records of frames do not state the positions of their data bytes in other
+    /// groups. The data bytes then have the same order as the frames.
     pub has_no_positions: bool,
     pub damage: Damage,
     /// The number of bytes of data blocks that may still be read. At the beginning it is the size

@@ -40,8 +40,8 @@ pub struct Group {
 
 pub enum Use {
     Frames(Box<Frames>),
-    /// The records are values of variable length. The variant's number is the index of the group of
-    /// frames whose data bytes these values are.
+    /// The records are values of variable length: the data bytes of another group's frames. The
+    /// variant contains the index of that group, or `None` if no group refers to these values.
     Values(Option<usize>),
     /// The records are not played. The report of the recording's damage counts them under this
     /// sentence.

@@ -6,7 +6,7 @@ use crate::source::inflate::inflate;
 use crate::source::Bytes;
 use std::io::Result;
 
-/// The maximum number of bytes of an unpacked block that are read at once.
+/// The maximum number of bytes that are read at once of a block that is not packed.
 const CHUNK: u64 = 64 << 10;
 /// The largest size of a packed block in bytes, before and after unpacking. The format allows 4
 /// MiB.
@@ -63,7 +63,8 @@ enum Part {
 
 struct Chain {
     content: Content,
-    /// The links of the latest list that were read and not followed yet, in reverse order.
+    /// The links of the list that was followed last: those that were read from the file and not
+    /// followed yet, in reverse order.
     links: Vec<u64>,
     /// The position in the file of the next link to read. The link belongs to the list that was
     /// followed last.
@@ -252,8 +253,8 @@ pub struct Stream {
     /// The bytes of the stream that are in memory. The first one has the position `base`.
     plain: Vec<u8>,
     base: u64,
-    /// The part of an unpacked block that was not read yet: its position in the file and its
-    /// length.
+    /// The part that was not read yet of a block that is not packed: its position in the file and
+    /// its length.
     rest: (u64, u64),
     /// The number of damaged bytes that follow the bytes in `plain`.
     gap: u64,
@@ -331,8 +332,8 @@ impl Stream {
         self.plain.clear();
     }
 
-    /// Returns the number of bytes after those in memory that can be skipped if the caller needs
-    /// the bytes from `from` on.
+    /// Returns how many of the bytes after those in memory can be skipped if the caller needs the
+    /// bytes from `from` on.
     fn ahead(&self, from: u64) -> u64 {
         let kept = self.chain.content.kept() as u64;
         from.saturating_sub(self.end()).saturating_sub(kept)

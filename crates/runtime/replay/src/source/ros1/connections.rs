@@ -30,8 +30,8 @@ impl Connections {
         &self.layouts
     }
 
-    /// Prevents new streams from being added. Called when the caller has received the list of
-    /// streams.
+    /// Prevents new streams from being added. The survey of the file calls this at its end, because
+    /// the list of streams must not change after that.
     pub fn seal(&mut self) {
         self.is_sealed = true;
     }

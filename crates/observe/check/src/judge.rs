@@ -160,7 +160,7 @@ impl Bar {
             (true, true) => passed(),
             (true, false) => (
                 Verdict::NotKnown,
-                format!("all {count} values kept the limit, but {needed} are needed to be sure. Record longer"),
+                format!("all {count} values kept the limit, but the requested confidence needs {needed} values. Record longer"),
             ),
         }
     }
@@ -187,7 +187,7 @@ impl Bar {
             passed()
         } else if most == 0 {
             let needed = enough(allowed, self.confidence);
-            let why = format!("all {count} values kept the limit, but {needed} are needed to be sure. Record longer");
+            let why = format!("all {count} values kept the limit, but the requested confidence needs {needed} values. Record longer");
             (Verdict::NotKnown, why)
         } else {
             let why = format!(

@@ -70,7 +70,7 @@ fn scheduler(survey: &Survey, left: LeftOut) -> Vec<String> {
     if missing > 0 {
         notes.push(format!(
             "{} of ROS 2 never appear among the kernel's context switches, so executions on them have no execution \
-             time. In a container, the kernel has other ids for them.",
+             time. In a container, the kernel has other ids for these threads.",
             times(missing, "thread", "threads")
         ));
     }

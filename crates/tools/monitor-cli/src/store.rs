@@ -140,7 +140,7 @@ impl Store {
             }
         }
         Err(io::Error::other(
-            "too many saved incidents have the same begin time as this one",
+            "too many saved incidents have the same start time as this incident",
         ))
     }
 

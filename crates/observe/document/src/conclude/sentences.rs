@@ -78,7 +78,7 @@ fn of_edge(e: &Edge) -> Option<String> {
             "Data passes from {from} to {to} through memory, as stated with --link; no event shows it."
         ),
         Assumed::Made => format!(
-            "{from} makes the task {to}. It is assumed that nothing else makes it."
+            "{from} makes the task {to}. It is assumed that nothing else makes this task."
         ),
         Assumed::Waited => format!(
             "{to} waited for the response that {from} got, and then continued. It is assumed to use the response."
@@ -248,7 +248,7 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::ClockStep => format!("The machine's clock was set {times}. Near these times, the release jitter of timers on system time was not measured."),
         Note::Cut(s) => format!("Parts of chains are chains of their own ({s}), as stated with --from and --to. Only the first such output of each execution counts."),
         Note::CutOff(s) => format!("{s} was cut off {times} by the end of its process. These executions are not in its times."),
-        Note::Doubled(s) => format!("Items of the link {s} were received {times} at an end that had them already. They are counted only here."),
+        Note::Doubled(s) => format!("Items of the link {s} were received {times} at an end that had them already. No other figure counts these repetitions."),
         Note::Foreign(s) => format!("Messages on {s} came {times} from publishers outside the recording."),
         Note::HelperTime => format!("Threads that were made by callbacks' threads, but run no callbacks and publish nothing (a pool, OpenMP), used {:.1} ms of CPU time. It is unknown for which callbacks, so it is missing in the callbacks' times.", n as f64 / 1e6),
         Note::Ignored(s) => format!("No chain goes through {s}, because it is infrastructure. {n} of its items were taken. Use --ignore to name other topics, or none."),

@@ -13,7 +13,7 @@ use thiserror::Error;
 pub enum ShapeError {
     /// The program file has capabilities, so onbeat refuses to shape. The calling user could
     /// otherwise forge the ledger from which onbeat restores threads.
-    #[error("onbeat shape refuses to run with file capabilities (setcap). Run it with sudo")]
+    #[error("onbeat shape refuses to run with file capabilities (setcap). Run onbeat with sudo")]
     Elevated,
     #[error(transparent)]
     Record(#[from] RecordError),

@@ -127,7 +127,7 @@ fn gaps(from: &Path, pass: &Pass) -> Vec<String> {
         if gaps.damaged_packets > 0 {
             let n = times(gaps.damaged_packets, "packet", "packets");
             notes.push(format!(
-                "{n} of {name} cannot be read to the end. Their rest is missing."
+                "{n} of {name} cannot be read to the end. The rest of these packets is missing."
             ));
         }
         if gaps.cut {

@@ -237,8 +237,11 @@ impl Description {
             let rates = Rates::of(name, &stats);
             return Ok((self.as_running(&rates, &stats)?, Some(rates)));
         }
-        let none =
-            || CliError::Failed("the file has no rate. Add \"rate\" to it, or use --port.".into());
+        let none = || {
+            CliError::Failed(
+                "the file has no rate. Add \"rate\" to the file, or use --port.".into(),
+            )
+        };
         Ok((self.planned(self.rate.ok_or_else(none)?), None))
     }
 
@@ -296,7 +299,7 @@ impl Description {
             (!to.is_empty() && first != from).then(|| {
                 format!(
                     "'{first}' and '{from}' both send to '{to}' (incast). No bound is known for messages that wait \
-                     there. Let only one host send, or give each its own network (another name in \"to\")."
+                     there. Let only one host send, or give each host its own network (another name in \"to\")."
                 )
             })
         })

@@ -401,7 +401,7 @@ fn sentences(topic: &TopicFindings) -> Vec<String> {
         .find(|f| f.path.ends_with("stamp") && f.messages == topic.paired);
     if let Some(stamp) = stamp {
         said.push(format!(
-            "{} differs in all messages. If the application writes the current time there, add --ignore {0}",
+            "{} differs in all messages. If the application writes the current time to this field, add --ignore {0}",
             stamp.path
         ));
     }

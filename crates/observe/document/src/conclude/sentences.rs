@@ -71,11 +71,11 @@ fn of_edge(e: &Edge) -> Option<String> {
     let (from, to) = (&e.from, &e.to);
     Some(match e.assumed? {
         Assumed::HandedOver => format!(
-            "{from} is assumed to hand its work to {to}: it woke up or created the thread before {} executions. No event shows which data it handed over.",
+            "{from} is assumed to hand its work to {to}: {from} woke up or created the thread before {} executions. No event shows which data {from} handed over.",
             e.figures.taken
         ),
         Assumed::Stated => format!(
-            "Data passes from {from} to {to} through memory, as stated with --link; no event shows it."
+            "Data passes from {from} to {to} through memory, as stated with --link; no event shows this transfer."
         ),
         Assumed::Made => format!(
             "{from} makes the task {to}. It is assumed that nothing else makes this task."

@@ -69,7 +69,7 @@ pub enum ShapeError {
         /// shaper can hold the output back.
         remap: String,
     },
-    #[error("the process of {callback} has no publisher thread to put into {server}. Start it with RMW_FASTRTPS_PUBLICATION_MODE=ASYNCHRONOUS, or plan with --design sync")]
+    #[error("the process of {callback} has no publisher thread to put into {server}. Start this process with RMW_FASTRTPS_PUBLICATION_MODE=ASYNCHRONOUS, or plan with --design sync")]
     NoPublisherThread { callback: String, server: String },
 }
 

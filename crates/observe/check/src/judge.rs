@@ -215,7 +215,7 @@ impl Bar {
             passed()
         } else {
             let why = format!(
-                "the true mean is within {} of the measured one",
+                "the true mean is within {} of the measured mean",
                 duration(within)
             );
             (Verdict::NotKnown, why)

@@ -357,7 +357,7 @@ impl Rates {
         match self.measured {
             Some(measured) if measured < self.given => [
                 format!(
-                    "port '{name}' has measured {}, less than the given rate of {given}:",
+                    "port '{name}' has measured {} (given rate: {given}):",
                     megabits(measured)
                 ),
                 format!(
@@ -366,7 +366,7 @@ impl Rates {
                 ),
             ],
             _ => [
-                format!("port '{name}' has measured no lower rate than the given rate of {given}:"),
+                format!("port '{name}' has measured no lower rate than the given {given}:"),
                 "  while links wait for the port, it notices a rate that is an eighth lower."
                     .into(),
             ],
@@ -379,14 +379,14 @@ fn assumptions(port: &Port, cpu: &Cpu, rates: Option<&Rates>) -> Vec<String> {
     let rate = match rates {
         None => "the wire has the given rate; a running port can measure this rate (--port)".into(),
         Some(rates) if rates.measured.is_some() => String::from(
-            "the wire keeps its measured rate; after a drop, chunks are too large until the next measurement",
+            "the wire keeps its measured rate; if it drops, chunks are too large until the port notices",
         ),
         Some(_) => "the wire has the rate that is set for the port".into(),
     };
     vec![
         rate,
         "the sender's port is the bottleneck, and nothing else sends through it".into(),
-        "each channel is a TCP link; links of a host share a port with chunks of this size (Tcp::on_port)"
+        "each channel is a TCP link; a host's links share a port with this chunk size (Tcp::on_port)"
             .into(),
         "answers (40 bytes each) to traffic in the other direction are few; no bound contains them"
             .into(),

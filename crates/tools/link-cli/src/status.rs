@@ -193,7 +193,7 @@ fn notes(found: &Found, now_ns: u64) -> Vec<String> {
         (status.credit.1, "sends without credit"),
         (
             status.lost.unwrap_or(0),
-            "items replaced by newer ones before they were sent",
+            "unsent items replaced by newer ones",
         ),
     ];
     let spare = ["sent", "received"];

@@ -121,10 +121,9 @@ impl TopicLosses {
                 format!("{head} {is} refused by QoS: {why}.")
             }
             LossKind::PassedOver => {
-                let lacks = cause
-                    .lacks
-                    .as_ref()
-                    .map(|lacks| format!(", and {lacks} gave it fewer inputs meanwhile"));
+                let lacks = cause.lacks.as_ref().map(|lacks| {
+                    format!(", and {lacks} gave the synchroniser fewer inputs meanwhile")
+                });
                 let lacks = lacks.unwrap_or_default();
                 format!("{head} {is} passed over: the synchroniser joined later items{lacks}.")
             }

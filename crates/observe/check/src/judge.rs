@@ -179,7 +179,7 @@ impl Bar {
         let share = percent;
         if low > allowed {
             let why = format!(
-                "{least} of {count} values are {side}; at most {} are allowed",
+                "{least} of {count} values are {side} the limit; at most {} are allowed",
                 share(allowed)
             );
             (Verdict::Violated, why)
@@ -191,7 +191,7 @@ impl Bar {
             (Verdict::NotKnown, why)
         } else {
             let why = format!(
-                "{most} of {count} values are {side}, so the true share is {} to {}; at most {} are allowed",
+                "{most} of {count} values are {side} the limit, so the true share is {} to {}; at most {} are allowed",
                 share(low),
                 share(high),
                 share(allowed)

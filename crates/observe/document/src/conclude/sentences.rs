@@ -75,7 +75,7 @@ fn of_edge(e: &Edge) -> Option<String> {
             e.figures.taken
         ),
         Assumed::Stated => format!(
-            "Data passes from {from} to {to} through memory, as stated with --link; no event shows this transfer."
+            "Data passes from {from} to {to} through memory, as stated with --link; no event shows this data."
         ),
         Assumed::Made => format!(
             "{from} makes the task {to}. It is assumed that nothing else makes this task."
@@ -245,10 +245,10 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::CallerGuess(s) => format!("Some requests of {s} could have come from several clients. The client that sent first is assumed."),
         Note::CallerUnknown(s) => format!("{s} was called {times} by a caller that was not recorded."),
         Note::Capped(s) => format!("More paths lead to {s} than the model lists: executions on the other paths were left out {times}, as the field 'dropped' of its chains says. The times from each source to each sink ('end_to_end') are complete."),
-        Note::ClockStep => format!("The machine's clock was set {times}. Near these changes, the release jitter of timers on system time was not measured."),
-        Note::Cut(s) => format!("Parts of chains are chains of their own ({s}), as stated with --from and --to. Of each execution of a part's last callback, only the first output counts."),
+        Note::ClockStep => format!("The machine's clock was set {times}. Near each change, the release jitter of timers on system time was not measured."),
+        Note::Cut(s) => format!("Parts of chains are chains of their own ({s}), as stated with --from and --to. Of each execution of the last callback of a part, only the first output counts."),
         Note::CutOff(s) => format!("{s} was cut off {times} by the end of its process. These executions are not in its times."),
-        Note::Doubled(s) => format!("Items of the link {s} were received {times} at an end that had them already. No other figure counts these repetitions."),
+        Note::Doubled(s) => format!("Items of the link {s} were received {times} at an end that had them already. Nothing else counts these items."),
         Note::Foreign(s) => format!("Messages on {s} came {times} from publishers outside the recording."),
         Note::HelperTime => format!("Threads that were made by callbacks' threads, but run no callbacks and publish nothing (a pool, OpenMP), used {:.1} ms of CPU time. It is unknown for which callbacks, so this time is missing in the callbacks' times.", n as f64 / 1e6),
         Note::Ignored(s) => format!("No chain goes through {s}, because it is infrastructure. {n} of its items were taken. Use --ignore to name other topics, or none."),

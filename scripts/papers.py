@@ -91,7 +91,7 @@ def judge(row, figure):
     if figure.get("exact"):
         return side((value, value), row), f"the exact value {value:g}"
     if interval is None:
-        return UNKNOWN, "a single value decides nothing"
+        return UNKNOWN, "a single value is not enough for a verdict"
     if rounds is not None and rounds < DECIDING_ROUNDS:
         return UNKNOWN, f"{rounds} undisturbed rounds, and {DECIDING_ROUNDS} decide"
     if rounds is None and figure.get("disturbed"):

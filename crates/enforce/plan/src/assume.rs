@@ -92,7 +92,7 @@ fn measured(scope: &Scope<'_>, promises: &Promises) -> Vec<String> {
     let lost: u64 = scope.chains.iter().map(|c| c.figures.lost).sum();
     if lost > 0 {
         lines.push(format!(
-            "{} more did not reach the output, because an item was lost. No figure contains them.",
+            "In addition, {} did not reach the output, because an item was lost. No figure contains these executions.",
             count(lost as usize, "execution")
         ));
     }
@@ -127,7 +127,7 @@ fn cut(scope: &Scope<'_>, chain: &Chain) -> String {
     if !beyond.is_empty() {
         lines += &format!(" (read by {})", listed(&beyond));
     }
-    lines + "; the plan and its promises do not cover the callbacks before and after it."
+    lines + "; the plan and its promises do not cover the callbacks before and after this part of the chain."
 }
 
 fn joined(scope: &Scope<'_>) -> Vec<String> {

@@ -168,7 +168,7 @@ pub enum BandsError {
     NoSamples,
     #[error("a plan cannot have {asked} latency bands. Ask for 1 to {MAX_BANDS}.")]
     Count { asked: usize },
-    #[error("{asked} slots of {} ms do not fit between the best case ({} ms) and the last slot ({} ms). Ask for at most {most}.", ms(.slot_ns), ms(.best_ns), ms(.last_ns))]
+    #[error("{asked} slots of {} ms do not fit between the shortest latency ({} ms) and the last slot ({} ms). Ask for at most {most}.", ms(.slot_ns), ms(.best_ns), ms(.last_ns))]
     NoRoom {
         asked: usize,
         slot_ns: u64,
@@ -178,7 +178,7 @@ pub enum BandsError {
     },
     #[error("a liveliness of {} ms is not longer than a slot ({} ms), but the ends of neighbouring slots are at least a slot apart. Ask for a longer liveliness.", ms(.liveliness_ns), ms(.slot_ns))]
     Liveliness { liveliness_ns: u64, slot_ns: u64 },
-    #[error("the placement of {asked} bands with a liveliness would have to try too many combinations of {samples} different latencies. Ask for fewer bands.")]
+    #[error("the placement of {asked} bands with a liveliness limit would have to try too many combinations of {samples} different latencies. Ask for fewer bands.")]
     TooMany { asked: usize, samples: usize },
     #[error("no random placement of {asked} slots satisfies the liveliness of {} ms. Ask for more bands.", ms(.liveliness_ns))]
     NotFound { asked: usize, liveliness_ns: u64 },

@@ -31,7 +31,7 @@ pub enum PlanError {
         /// such callback or topic exists, all callbacks of the path.
         differ: Vec<String>,
     },
-    #[error("these {callbacks} callbacks are a part of a chain, but the model has only the latency of the whole chain. Make the model again from its traces with 'onbeat model TRACE{}'.", quoted(options))]
+    #[error("the {callbacks} callbacks between the chosen ends are only a part of a chain, but the model has only the latency of the whole chain. Make the model again from its traces with 'onbeat model TRACE{}'.", quoted(options))]
     NotMeasured {
         callbacks: usize,
         options: Vec<(&'static str, String)>,

@@ -60,7 +60,7 @@ pub enum ProfileError {
     },
     #[error(transparent)]
     Bands(#[from] BandsError),
-    #[error("the tail of the latencies is too heavy for a miss rate of {rate}: the limit would be {limit}. Choose a higher rate.")]
+    #[error("the tail of the latencies is too heavy for a miss rate of {rate}: the latency limit would be {limit}. Choose a higher miss rate.")]
     Heavy { rate: f64, limit: Ms },
 }
 

@@ -91,7 +91,7 @@ fn too_many_slow_executions_are_refused_with_their_number() {
         .to_string();
     assert!(
         text.contains(
-            "without the 60 slowest of 600 executions (10 %), but onbeat may leave out at most 47 of them"
+            "without the 60 slowest of 600 executions (10 %), but onbeat may leave out at most 47 executions"
         ) && text.contains("fits into a period of 130 ms"),
         "{text}"
     );

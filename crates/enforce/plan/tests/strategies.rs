@@ -909,7 +909,7 @@ fn a_chain_can_be_planned_up_to_an_output_that_other_nodes_read() {
             .iter()
             .filter(|a| !alone.assumes.contains(a))
             .collect();
-        assert_eq!(cut, ["The chain is cut: it begins with /n1:timer(100ms) and ends with /t5 (read by /n6:subscription(/t5)); the plan and its promises do not cover the callbacks before and after it."]);
+        assert_eq!(cut, ["The chain is cut: it begins with /n1:timer(100ms) and ends with /t5 (read by /n6:subscription(/t5)); the plan and its promises do not cover the callbacks before and after this part of the chain."]);
     }
 }
 
@@ -921,7 +921,7 @@ fn an_unmeasured_part_of_a_chain_is_refused_with_the_command_that_measures_it() 
     };
     assert_eq!(
         error("/n1", "/t5"),
-        "these 5 callbacks are a part of a chain, but the model has only the latency of the whole chain. \
+        "the 5 callbacks between the chosen ends are only a part of a chain, but the model has only the latency of the whole chain. \
          Make the model again from its traces with 'onbeat model TRACE --from /n1 --to /t5'."
     );
     assert!(error("/n9", "/t5").contains("'/n9' is not a callback, node or topic"));
@@ -935,7 +935,7 @@ fn an_unmeasured_part_of_a_chain_is_refused_with_the_command_that_measures_it() 
     // A branch without a latency is not left out silently.
     let refused = plan(&both, &between("/n1", "/t5")).unwrap_err().to_string();
     assert!(
-        refused.starts_with("these 4 callbacks are a part"),
+        refused.starts_with("the 4 callbacks between the chosen ends"),
         "{refused}"
     );
     // Both branches have the same ends, so they are planned together.

@@ -167,7 +167,7 @@ impl fmt::Display for Warning {
             ),
             Warning::DispatcherAmongServers { cpu } => write!(
                 f,
-                "the dispatcher shares CPU {cpu} with servers and takes about 0.1 ms from the servers each time a slot begins or ends. Put it on a CPU of its own"
+                "the dispatcher shares CPU {cpu} with servers and takes about 0.1 ms from the servers each time a slot begins or ends. Put the dispatcher on a CPU of its own"
             ),
             Warning::NormalFirst => write!(
                 f,

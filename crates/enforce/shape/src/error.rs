@@ -13,7 +13,7 @@ use thiserror::Error;
 pub enum ShapeError {
     /// The program file has capabilities, so onbeat refuses to shape. The calling user could
     /// otherwise forge the ledger from which onbeat restores threads.
-    #[error("onbeat shape refuses to run with file capabilities (setcap). Run it with sudo")]
+    #[error("onbeat shape refuses to run with file capabilities (setcap). Run onbeat with sudo")]
     Elevated,
     #[error(transparent)]
     Record(#[from] RecordError),
@@ -69,7 +69,7 @@ pub enum ShapeError {
         /// shaper can hold the output back.
         remap: String,
     },
-    #[error("the process of {callback} has no publisher thread to put into {server}. Start it with RMW_FASTRTPS_PUBLICATION_MODE=ASYNCHRONOUS, or plan with --design sync")]
+    #[error("the process of {callback} has no publisher thread to put into {server}. Start this process with RMW_FASTRTPS_PUBLICATION_MODE=ASYNCHRONOUS, or plan with --design sync")]
     NoPublisherThread { callback: String, server: String },
 }
 

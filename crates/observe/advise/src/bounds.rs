@@ -60,7 +60,7 @@ impl NoBound {
     /// Returns the reason as a sentence for a report.
     pub fn sentence(&self) -> String {
         match self {
-            NoBound::NoExecutor(id) => format!("{id} does not run on an executor with a single thread. onbeat computes bounds only for such executors"),
+            NoBound::NoExecutor(id) => format!("{id} does not run on an executor with a single thread. onbeat computes bounds only for executors with a single thread"),
             NoBound::Junction(id) => format!("the chain waits at the synchroniser {id} for other inputs, whose arrival has no bound"),
             NoBound::Overloaded(id) => {
                 format!(

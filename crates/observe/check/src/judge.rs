@@ -160,7 +160,7 @@ impl Bar {
             (true, true) => passed(),
             (true, false) => (
                 Verdict::NotKnown,
-                format!("all {count} values kept the limit, but {needed} are needed to be sure. Record longer"),
+                format!("all {count} values kept the limit, but the requested confidence needs {needed} values. Record longer"),
             ),
         }
     }
@@ -179,7 +179,7 @@ impl Bar {
         let share = percent;
         if low > allowed {
             let why = format!(
-                "{least} of {count} values are {side}; at most {} are allowed",
+                "{least} of {count} values are {side} the limit; at most {} are allowed",
                 share(allowed)
             );
             (Verdict::Violated, why)
@@ -187,11 +187,11 @@ impl Bar {
             passed()
         } else if most == 0 {
             let needed = enough(allowed, self.confidence);
-            let why = format!("all {count} values kept the limit, but {needed} are needed to be sure. Record longer");
+            let why = format!("all {count} values kept the limit, but the requested confidence needs {needed} values. Record longer");
             (Verdict::NotKnown, why)
         } else {
             let why = format!(
-                "{most} of {count} values are {side}, so the true share is {} to {}; at most {} are allowed",
+                "{most} of {count} values are {side} the limit, so the true share is {} to {}; at most {} are allowed",
                 share(low),
                 share(high),
                 share(allowed)
@@ -215,7 +215,7 @@ impl Bar {
             passed()
         } else {
             let why = format!(
-                "the true mean is within {} of the measured one",
+                "the true mean is within {} of the measured mean",
                 duration(within)
             );
             (Verdict::NotKnown, why)

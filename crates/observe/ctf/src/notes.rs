@@ -70,7 +70,7 @@ fn scheduler(survey: &Survey, left: LeftOut) -> Vec<String> {
     if missing > 0 {
         notes.push(format!(
             "{} of ROS 2 never appear among the kernel's context switches, so executions on them have no execution \
-             time. In a container, the kernel has other ids for them.",
+             time. In a container, the kernel has other ids for these threads.",
             times(missing, "thread", "threads")
         ));
     }
@@ -127,7 +127,7 @@ fn gaps(from: &Path, pass: &Pass) -> Vec<String> {
         if gaps.damaged_packets > 0 {
             let n = times(gaps.damaged_packets, "packet", "packets");
             notes.push(format!(
-                "{n} of {name} cannot be read to the end. Their rest is missing."
+                "{n} of {name} cannot be read to the end. The rest of these packets is missing."
             ));
         }
         if gaps.cut {

@@ -344,7 +344,7 @@ fn unseen(model: &Model, which: &str) -> Option<String> {
     let ms = |ns: u128| ns as f64 / 1e6;
     if all.0 + all.1 > 0 && told == (0, 0) {
         return Some(format!(
-            "The {which} model contains no causes of preemption. Its recordings are of an older version, or of a Linux before 5.13."
+            "The {which} model contains no causes of preemption. Its recordings were made with an older version of onbeat, or on a Linux before 5.13."
         ));
     }
     let rest = (all.0.saturating_sub(told.0), all.1.saturating_sub(told.1));

@@ -120,7 +120,7 @@ fn notes(a: &Model, b: &Model, open: usize) -> Vec<String> {
     let guessed = guessed(a).max(guessed(b));
     if guessed > 0 {
         notes.push(format!(
-            "{guessed} callbacks are named after their process, because their node is unknown. They may have other names in the other model."
+            "{guessed} callbacks are named after their process, because their node is unknown. These callbacks may have other names in the other model."
         ));
     }
     notes

@@ -24,7 +24,7 @@ pub enum ModelMergeError {
     /// The runs are from these two hosts. Equal ids would then mean different callbacks.
     #[error("the runs are of two hosts, '{0}' and '{1}'. If they were recorded at the same time, join them with `onbeat model --join`. Otherwise make a model for each host.")]
     Hosts(String, String),
-    #[error("the runs '{0}' and '{1}' overlap in time but are from different boots, so two machines have the same name. Make a model for each machine. If it is one machine whose clock was set back, remove `boot` of one run.")]
+    #[error("the runs '{0}' and '{1}' overlap in time but are from different boots, so two machines have the same name. Make a model for each machine. If it is one machine whose clock was set back, remove the field `boot` of one of the two runs.")]
     Boots(String, String),
     #[error("the models name nodes by different rules ({0} and {1}). Make them with the same --normalise.")]
     NameRules(String, String),

@@ -130,7 +130,7 @@ impl Patience {
             .filter(|(_, user)| user.skipped_over_time > 0);
         let over = over.map(|(uid, user)| {
             format!(
-                "{} reads of processes of {} were skipped, because they had taken {:.0} s of CPU time.",
+                "{} reads of processes of {} were skipped, because earlier reads had taken {:.0} s of CPU time.",
                 user.skipped_over_time,
                 name(uid),
                 user.cpu.as_secs_f64()
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(patience.ask_user(1001, 2, at_once), Some(1));
         assert_eq!(
             patience.left_out(),
-            ["1 reads of processes of user 1000 were skipped, because they had taken 40 s of CPU time."]
+            ["1 reads of processes of user 1000 were skipped, because earlier reads had taken 40 s of CPU time."]
         );
         // All users together have twice the time of one user.
         patience.users.entry(1002).or_default().cpu = CPU_PER_USER;

@@ -10,7 +10,7 @@ use thiserror::Error;
 /// The process lacks a privilege that recording needs. The message names the privilege.
 #[derive(Debug, Error)]
 #[error(
-    "recording needs {missing}. Run it with sudo, or allow it permanently: sudo setcap {grant}+ep {program}"
+    "recording needs {missing}. Run onbeat with sudo, or allow recording permanently: sudo setcap {grant}+ep {program}"
 )]
 pub struct MissingPrivilege {
     missing: String,

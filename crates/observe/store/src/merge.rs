@@ -185,7 +185,7 @@ impl Work<'_> {
                 true => Ok(model),
                 false => Err(self.store.damaged(
                     &id.key("objects"),
-                    "the index lists other runs for this model",
+                    "the index and this model do not list the same runs",
                 )),
             }
         });

@@ -177,7 +177,7 @@ fn check_model(store: &Store, id: Id, runs: &BTreeSet<&str>) -> Result<Vec<Strin
     let model = model.map_err(|e| store.damaged(&key, e.to_string()))?;
     let mut damaged = Vec::new();
     if *runs != model.runs.iter().map(|r| r.id.as_str()).collect() {
-        let line = store.damaged(&key, "the index lists other runs for this model");
+        let line = store.damaged(&key, "the index and this model do not list the same runs");
         damaged.push(line.to_string());
     }
     for (name, bytes) in tables::of(id, &model) {

@@ -26,12 +26,12 @@ const FEW: usize = 5;
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostsError {
-    #[error("no messages went between '{0}' and the other hosts, so the offset of its clock is unknown. Join traces that were recorded at the same time.")]
+    #[error("no messages went between host '{0}' and the other hosts, so the offset of the host's clock is unknown. Join traces that were recorded at the same time.")]
     Apart(String),
     #[error("{0} hosts are too many: a model can have at most {MOST_HOSTS}. Join the traces of fewer hosts.")]
     TooMany(usize),
     #[error(
-        "'{0}' has more than {1} CPUs, the limit per host for this number of hosts. Join fewer hosts."
+        "host '{0}' has more than {1} CPUs, the limit per host for this number of hosts. Join fewer hosts."
     )]
     Cpus(String, u16),
 }

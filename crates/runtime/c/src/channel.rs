@@ -157,7 +157,7 @@ fn link_failure(error: LinkError) -> Failure {
 /// The pointer is null or leads to options.
 unsafe fn options_at(options: *const OnbeatChannelOptions) -> Outcome<Options> {
     if options.is_null() {
-        return Err(Failure::null("the options are null"));
+        return Err(Failure::null("the pointer to the options is null"));
     }
     // SAFETY: not null, and the caller promises the rest.
     unsafe { options.read() }.options()

@@ -101,7 +101,7 @@ impl OnbeatCode {
             OnbeatCode::NoPeer => c"no peer came before the deadline",
             OnbeatCode::System => c"the kernel has refused a system call",
             OnbeatCode::NotThere => c"no channel has this name",
-            OnbeatCode::Mismatch => c"the channel with this name has other options",
+            OnbeatCode::Mismatch => c"the channel with this name was created with other options",
             OnbeatCode::InUse => {
                 c"the channel already has a producer, or its largest number of consumers"
             }

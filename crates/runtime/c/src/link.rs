@@ -237,7 +237,7 @@ impl OnbeatSizes {
 /// The pointer is null or leads to sizes.
 unsafe fn sizes_at(sizes: *const OnbeatSizes) -> Outcome<Sizes> {
     if sizes.is_null() {
-        return Err(Failure::null("the sizes are null"));
+        return Err(Failure::null("the pointer to the sizes is null"));
     }
     // SAFETY: not null, and the caller promises the rest.
     Ok(unsafe { sizes.read() }.sizes())

@@ -23,7 +23,7 @@ pub enum LinkError {
     )]
     Several { name: String, pids: Vec<u32> },
     #[error(
-        "channel '{name}': another process is creating it and does not finish. Check whether that process is stopped."
+        "channel '{name}': another process is creating the channel and does not finish. Check whether that process is stopped."
     )]
     Busy { name: String },
     #[error("channel '{name}': {reason}")]

@@ -133,7 +133,7 @@ impl Program {
 
     fn missing(self, directory: &Path) -> CliError {
         CliError::Failed(format!(
-            "{} is missing in {}. Install it there: it comes with onbeat {VERSION}",
+            "{} is missing in {}. Install the program there: it comes with onbeat {VERSION}",
             self.file_name(),
             directory.display(),
         ))
@@ -160,7 +160,7 @@ impl Program {
 
 fn refused(path: &Path, why: &str) -> CliError {
     CliError::Failed(format!(
-        "{} is not started: {why}. Install it again beside onbeat",
+        "{} is not started: {why}. Install the program again beside onbeat",
         path.display()
     ))
 }

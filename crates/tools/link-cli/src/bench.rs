@@ -95,7 +95,7 @@ impl Place {
         if let Some(name) = text.strip_prefix("shm:") {
             if key.is_some() {
                 return Err(CliError::Usage(
-                    "--key is only for TCP. Leave it out for shared memory.".into(),
+                    "--key is only for TCP. Leave --key out for shared memory.".into(),
                 ));
             }
             return Ok(Place::Shm(name.into()));

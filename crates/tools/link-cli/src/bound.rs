@@ -237,8 +237,11 @@ impl Description {
             let rates = Rates::of(name, &stats);
             return Ok((self.as_running(&rates, &stats)?, Some(rates)));
         }
-        let none =
-            || CliError::Failed("the file has no rate. Add \"rate\" to it, or use --port.".into());
+        let none = || {
+            CliError::Failed(
+                "the file has no rate. Add \"rate\" to the file, or use --port.".into(),
+            )
+        };
         Ok((self.planned(self.rate.ok_or_else(none)?), None))
     }
 
@@ -265,7 +268,7 @@ impl Description {
         model.ok_or_else(|| {
             let measured = megabits(rates.measured.unwrap_or(0));
             CliError::Failed(format!(
-                "port '{name}' was given {} and has measured {measured}, the lowest rate that it can measure. The wire \
+                "port '{name}' has the given rate {} and has measured {measured}, the lowest rate that a port can measure. The wire \
                  may be slower, so no bound is known. Make the port with the rate of the wire.",
                 megabits(*given)
             ))
@@ -296,7 +299,7 @@ impl Description {
             (!to.is_empty() && first != from).then(|| {
                 format!(
                     "'{first}' and '{from}' both send to '{to}' (incast). No bound is known for messages that wait \
-                     there. Let only one host send, or give each its own network (another name in \"to\")."
+                     there. Let only one host send, or give each host its own network (another name in \"to\")."
                 )
             })
         })
@@ -354,7 +357,7 @@ impl Rates {
         match self.measured {
             Some(measured) if measured < self.given => [
                 format!(
-                    "port '{name}' has measured {}, but was given {given}:",
+                    "port '{name}' has measured {} (given rate: {given}):",
                     megabits(measured)
                 ),
                 format!(
@@ -363,8 +366,8 @@ impl Rates {
                 ),
             ],
             _ => [
-                format!("port '{name}' was given {given}, and has measured no lower rate:"),
-                "  while links wait for it, the port notices a rate that is an eighth lower."
+                format!("port '{name}' has measured no lower rate than the given {given}:"),
+                "  while links wait for the port, it notices a rate that is an eighth lower."
                     .into(),
             ],
         }
@@ -374,16 +377,16 @@ impl Rates {
 fn assumptions(port: &Port, cpu: &Cpu, rates: Option<&Rates>) -> Vec<String> {
     let time = |ns: u64| duration(ns as f64);
     let rate = match rates {
-        None => "the wire has the given rate; a running port can measure it (--port)".into(),
+        None => "the wire has the given rate; a running port can measure this rate (--port)".into(),
         Some(rates) if rates.measured.is_some() => String::from(
-            "the wire keeps its measured rate; after a drop, chunks are too large until it is measured",
+            "the wire keeps its measured rate; if it drops, chunks are too large until the port notices",
         ),
-        Some(_) => "the wire has the rate that the port was given".into(),
+        Some(_) => "the wire has the rate that is set for the port".into(),
     };
     vec![
         rate,
         "the sender's port is the bottleneck, and nothing else sends through it".into(),
-        "each channel is a TCP link; links of a host share a port with this chunk (Tcp::on_port)"
+        "each channel is a TCP link; a host's links share a port with this chunk size (Tcp::on_port)"
             .into(),
         "answers (40 bytes each) to traffic in the other direction are few; no bound contains them"
             .into(),
@@ -393,7 +396,7 @@ fn assumptions(port: &Port, cpu: &Cpu, rates: Option<&Rates>) -> Vec<String> {
             time(cpu.wake_ns)
         ),
         format!(
-            "steps exceed --wake by at most {} in total until a message is taken (--stall)",
+            "until a message is taken, all steps together exceed --wake by at most {} (--stall)",
             time(cpu.stall_ns)
         ),
         "no packet is lost, and TCP has left slow start; otherwise a message can exceed its bound"

@@ -191,7 +191,10 @@ fn notes(found: &Found, now_ns: u64) -> Vec<String> {
         (resumed, "times resumed"),
         (refused, "handshakes refused"),
         (status.credit.1, "sends without credit"),
-        (status.lost.unwrap_or(0), "items replaced before they left"),
+        (
+            status.lost.unwrap_or(0),
+            "unsent items replaced by newer ones",
+        ),
     ];
     let spare = ["sent", "received"];
     let qos = status.qos.iter().flat_map(|qos| qos.named());
@@ -258,6 +261,6 @@ fn print(out: &mut dyn Write, found: &Survey, now_ns: u64) -> Result<(), CliErro
     )?;
     say(
         found.foreign,
-        "pages are damaged or come from another version of onbeat, and are not shown.",
+        "status pages of links are damaged or come from another version of onbeat, and are not shown.",
     )
 }

@@ -203,7 +203,7 @@ fn a_bound_uses_the_rate_that_a_port_has_measured() {
         let (text, _) = run(dir.path(), &bound, 0);
         let says = format!("port '{name}' has measured");
         assert!(
-            text.contains(&says) && text.contains("given 1000 Mbit/s"),
+            text.contains(&says) && text.contains("given rate: 1000 Mbit/s"),
             "{text}"
         );
         assert!(text.lines().all(|l| l.chars().count() <= 100), "{text}");

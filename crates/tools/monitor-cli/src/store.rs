@@ -53,7 +53,9 @@ impl Store {
             ))
         };
         let directory = Directory::private(path).map_err(|e| match e.raw_os_error() {
-            Some(libc::ENOTDIR | libc::ELOOP) => fail("the path is a link or a file".into()),
+            Some(libc::ENOTDIR | libc::ELOOP) => {
+                fail("the path is a symbolic link or a file".into())
+            }
             _ => fail(e.to_string()),
         })?;
         let fd = directory.as_fd().as_raw_fd();
@@ -109,7 +111,7 @@ impl Store {
     ) -> Result<(OsString, T), String> {
         if !self.is_in_place() {
             return Err(format!(
-                "{} now leads to another directory than at the monitor's start. Restart the monitor to use the new one",
+                "{} now leads to another directory than at the monitor's start. Restart the monitor to use the new directory",
                 self.path().display()
             ));
         }
@@ -140,7 +142,7 @@ impl Store {
             }
         }
         Err(io::Error::other(
-            "too many saved incidents have the same begin time as this one",
+            "too many saved incidents have the same start time as this incident",
         ))
     }
 
@@ -297,7 +299,10 @@ mod tests {
         fs::create_dir(&other).unwrap();
         std::os::unix::fs::symlink(&other, &path).unwrap();
         let error = Store::open(&path, 1).err().unwrap().to_string();
-        assert!(error.contains("the path is a link or a file"), "{error}");
+        assert!(
+            error.contains("the path is a symbolic link or a file"),
+            "{error}"
+        );
         fs::remove_file(&path).unwrap();
         let store = Store::open(&path, 1 << 20).unwrap();
         save(&store, "1", 1.0, 10);

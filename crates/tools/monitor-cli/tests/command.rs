@@ -478,7 +478,7 @@ fn wrong_options_give_one_line_of_error_and_an_exit_code() {
         (
             &["r.yaml", RECORDED, "--incidents", "link"],
             1,
-            "the path is a link or a file",
+            "the path is a symbolic link or a file",
         ),
         (
             &["r.yaml", RECORDED, "--http", &port],

@@ -125,7 +125,7 @@ fn expected(args: &Args) -> Result<Chain, CliError> {
     let is_changed = choice.times > 1 || choice.max_gap_ns.is_some() || args.align;
     if is_changed {
         return Err(CliError::Usage(
-            "--expect has its own times, so --loop, --max-gap and --align cannot be used with it. Leave them out".into(),
+            "the recording of --expect has its own times, so --loop, --max-gap and --align do not work with --expect. Leave these options out".into(),
         ));
     }
     let choice = Choice {
@@ -401,7 +401,7 @@ fn sentences(topic: &TopicFindings) -> Vec<String> {
         .find(|f| f.path.ends_with("stamp") && f.messages == topic.paired);
     if let Some(stamp) = stamp {
         said.push(format!(
-            "{} differs in all messages. If the application writes the current time there, add --ignore {0}",
+            "{} differs in all messages. If the application writes the current time to this field, add --ignore {0}",
             stamp.path
         ));
     }

@@ -80,7 +80,7 @@ impl Args {
         let target = self.to.or(Target::of_ending(&self.output));
         let target = target.ok_or_else(|| {
             CliError::Usage(format!(
-                "the ending of {} does not give a format. Give --to with {}",
+                "the ending of {} does not show the format. Choose the format with --to: {}",
                 self.output.display(),
                 words()
             ))
@@ -238,7 +238,7 @@ pub fn run(args: &Args) -> Result<ExitStatus, CliError> {
     let status = match (plan.items, is_refused) {
         (_, true) => {
             eprintln!(
-                "onbeat: nothing was written, because --strict allows no loss. Leave it out, or choose another format"
+                "onbeat: nothing was written, because --strict allows no loss. Leave --strict out, or choose another format"
             );
             ExitStatus::PromiseBroken
         }

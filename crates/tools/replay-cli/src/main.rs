@@ -109,7 +109,7 @@ fn run(args: Args) -> Result<ExitStatus, CliError> {
         }
         (None, None) if args.key.is_some() => {
             return Err(CliError::Usage(
-                "--key needs a link, and this replay has none. Leave it out, or write link:HOST:PORT"
+                "--key needs a link, and this replay has none. Leave --key out, or write link:HOST:PORT"
                     .into(),
             ))
         }
@@ -215,7 +215,8 @@ impl Done {
 fn outputs(args: &Args, streams: &[Stream], targets: &[Target]) -> Result<Outputs, CliError> {
     let clock = args.clock_ns().map(|_| StreamId(streams.len() as u32));
     if clock.is_some() && streams.iter().any(|s| s.name == "/clock") {
-        let how = "the recording already has a /clock. Add --exclude /clock, or leave --clock out";
+        let how =
+            "the recording already has a topic /clock. Add --exclude /clock, or leave --clock out";
         return Err(failed(how));
     }
     if args.answer().is_some() && !targets.contains(&Target::Ros) {
@@ -241,7 +242,7 @@ fn outputs(args: &Args, streams: &[Stream], targets: &[Target]) -> Result<Output
         }
         for service in alone.services {
             let service = term::one_line(&service);
-            eprintln!("onbeat: {service} has no server within {within} (--wait). Requests are skipped until there is one");
+            eprintln!("onbeat: {service} has no server within {within} (--wait). Requests are skipped until the service has a server");
         }
         Ok(Box::new(topics))
     };

@@ -337,11 +337,11 @@ impl Args {
     /// Returns the reason why the user cannot seek, or `None` if seeking is possible.
     pub fn no_seek(&self) -> Option<&'static str> {
         match () {
-            _ if source_of(&self.sources).is_some() => {
-                Some("a recording that comes over a link can be played only once, in its order")
-            }
+            _ if source_of(&self.sources).is_some() => Some(
+                "a recording that comes over a link can be played only once, from start to end",
+            ),
             _ if !self.compare.topics.is_empty() => {
-                Some("--compare needs the recording in its order")
+                Some("--compare needs a recording that is played once, from start to end")
             }
             _ => None,
         }

@@ -30,11 +30,15 @@ fn resolve(text: &str) -> Result<Vec<SocketAddr>, CliError> {
     let (host, port) = text.rsplit_once(':').ok_or_else(how)?;
     let port = port.parse::<u16>().map_err(|_| how())?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    let unknown = |what: &str| failed(format!("{WORD}{text}: no address of {host}: {what}"));
+    let unknown = |what: &str| {
+        failed(format!(
+            "{WORD}{text}: cannot find an address of {host}: {what}"
+        ))
+    };
     let found = (host, port).to_socket_addrs();
     let found: Vec<SocketAddr> = found.map_err(|e| unknown(&e.to_string()))?.collect();
     match found.is_empty() {
-        true => Err(unknown("it has none")),
+        true => Err(unknown("the name has none")),
         false => Ok(found),
     }
 }

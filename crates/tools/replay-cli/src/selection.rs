@@ -67,7 +67,7 @@ fn parse_direction(text: &str) -> Result<Direction, String> {
         "received" => Ok(Direction::Received),
         "sent" => Ok(Direction::Sent),
         "all" => Ok(Direction::All),
-        _ => Err("write received, sent or all".into()),
+        _ => Err("write one of the words received, sent, all".into()),
     }
 }
 
@@ -85,7 +85,7 @@ impl Selection {
         };
         if end.is_some_and(|end| end <= self.start) {
             return Err(CliError::Usage(
-                "the part ends before it begins. Give a larger --until or --duration".into(),
+                "the chosen part of the recording ends before it begins. Give a larger --until or --duration".into(),
             ));
         }
         let ids = Ids::parse(&self.ids, &dbc::read(&self.dbc)?).map_err(CliError::Usage)?;

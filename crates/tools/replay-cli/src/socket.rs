@@ -53,7 +53,7 @@ impl Socket {
             }
             if UnixStream::connect(path).is_ok() {
                 return Err(failed(
-                    &"another program listens there. Choose another path",
+                    &"another program listens on this socket. Choose another path",
                 ));
             }
             std::fs::remove_file(path).map_err(|e| failed(&e))?;

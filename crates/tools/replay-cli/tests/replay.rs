@@ -185,7 +185,7 @@ fn replay_options_for_the_other_end_of_a_link_are_refused_with_a_hint() {
     let (code, text) = said(dir.path(), &unknown);
     assert_eq!((code, text.lines().count()), (Some(1), 1), "{text}");
     assert!(
-        text.contains("no address of no.such.host.invalid"),
+        text.contains("cannot find an address of no.such.host.invalid"),
         "{text}"
     );
 }

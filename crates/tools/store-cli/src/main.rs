@@ -346,8 +346,8 @@ fn check(place: &str, json: bool) -> Result<ExitStatus, Failed> {
     match checked.damaged.len() {
         0 => Ok(ExitStatus::Success),
         n => Err(Failed(CliError::Failed(format!(
-            "damaged files in {place}: {n}. Put their models and traces again, or use the rest: \
-             other commands leave damaged files out."
+            "damaged files in {place}: {n}. Put the models and traces of these files into the \
+             store again, or use the rest: other commands leave damaged files out."
         )))),
     }
 }

@@ -34,7 +34,7 @@ pub fn kind(path: &Path) -> Result<Kind, CliError> {
 fn read_error(path: &Path, source: io::Error) -> CliError {
     if source.kind() == io::ErrorKind::NotFound {
         let hint = if path == Path::new("model.json") {
-            ". Make it with `onbeat model TRACE`, or name a model file"
+            ". Make a model with `onbeat model TRACE`, or name a model file"
         } else {
             ""
         };

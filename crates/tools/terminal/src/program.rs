@@ -65,8 +65,8 @@ pub fn run<W: Parser>(
     // its file's owner, on behalf of whoever called it.
     if onbeat_rights::is_between_users() {
         say(
-            "onbeat does not run while its file has a set-user-id or set-group-id bit. Remove it \
-             (chmod ug-s), then use sudo, or give capabilities to a group (docs/security.md)",
+            "onbeat does not run while its file has a set-user-id or set-group-id bit. Remove this \
+             bit (chmod ug-s), then use sudo, or give capabilities to a group (docs/security.md)",
         );
         return ExitCode::from(4);
     }

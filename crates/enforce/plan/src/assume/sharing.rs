@@ -71,20 +71,21 @@ fn wait(scope: &Scope<'_>, request: &Request, added_ns: u64) -> Option<String> {
     match request.strategy {
         Strategy::ServerPerCallback | Strategy::ServerPerChain => None,
         _ if added_ns > 0 && !request.beside.is_empty() => Some(format!(
-            "The chain waits for other callbacks at most {} longer than when it was measured, if each of them comes as \
-             often as it did.",
+            "The chain waits for other callbacks at most {} longer than when it was measured, if each of these \
+             callbacks runs as often as when it was measured.",
             Ms(added_ns)
         )),
         _ if added_ns > 0 => Some(format!(
-            "The chain waits for other callbacks at most {} longer than when it was measured, if each of them comes \
-             as often as it did. When measured, these callbacks ran beside the chain on other CPUs. Under the plan \
-             they run before it. Measure again under `--strategy fifo` for a tighter plan.",
+            "The chain waits for other callbacks at most {} longer than when it was measured, if each of these \
+             callbacks runs as often as when it was measured. When measured, these callbacks ran beside the chain on \
+             other CPUs. Under the plan these callbacks run before the chain. Measure again under `--strategy fifo` \
+             for a tighter plan.",
             Ms(added_ns)
         )),
         Strategy::Fifo if scope.wait_ns().is_none() => Some(
             "The chain's wait for other callbacks has no bound that is shorter than a cycle, and no promise contains \
-             this wait. Callbacks that ran beside the chain on other CPUs when measured run before it under the \
-             plan."
+             this wait. If a callback ran beside the chain on another CPU when it was measured, it runs before \
+             the chain under the plan."
                 .into(),
         ),
         _ => None,

@@ -217,7 +217,7 @@ impl Ledgers {
             Err(e) => {
                 let mut restored = Restored::default();
                 restored.fail(format!(
-                    "onbeat does not use the ledger {}: {e}. Check and remove it",
+                    "onbeat does not use the ledger {}: {e}. Check this file, then remove it",
                     path.display()
                 ));
                 let mut found = FoundLedger::new(path, Standing::NotBelieved);

@@ -107,7 +107,7 @@ fn other_sessions() -> Vec<String> {
     let sentence = |standing| {
         match standing {
         Standing::Held { owner } => Some(format!(
-            "Another session runs (process {owner}). onbeat would not touch the threads that it shapes."
+            "Another session runs (process {owner}). onbeat would not touch the threads that the other session shapes."
         )),
         Standing::Abandoned => Some(
             "A killed session has left changes. onbeat would first undo them, as onbeat recover does.".into(),

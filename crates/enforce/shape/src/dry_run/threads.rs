@@ -84,7 +84,7 @@ pub(super) fn seen(application: &Application, servers: &[Server], waits: &WhoWai
                 if !server.slots.is_empty() && waits.of(tid) == Waits::Unknown {
                     seen.risks.push(format!(
                         "Thread {tid} was not seen in rcl_wait (does it use an events executor?). A soft gate does not \
-                         freeze it: between its slots it runs at a normal priority."
+                         freeze this thread: between its slots, the thread runs at a normal priority."
                     ));
                 }
             }

@@ -124,11 +124,11 @@ impl LateOutputFacts<'_> {
         match (seen, listed.is_empty()) {
             (false, _) => "the cause is unknown: the recorder lost the thread switches of the chain".into(),
             (true, true) => format!(
-                "the cause is unknown: the chain's callbacks ran as usual, and the {:.1} ms after the output's last slot passed between these callbacks",
+                "the cause is unknown: the chain's callbacks ran as usual, and the delay of {:.1} ms after the output's last slot arose between these callbacks",
                 ms(overrun_ns)
             ),
             (true, false) => format!(
-                "no single cause: {}; the cause of {:.1} of {:.1} ms is unknown",
+                "no single cause: {}; the cause of {:.1} of {:.1} ms of the delay is unknown",
                 listed.join("; "),
                 ms(overrun_ns.saturating_sub(known_ns)),
                 ms(overrun_ns)
@@ -205,7 +205,7 @@ impl LateOutputFacts<'_> {
         let worst = self.runs.iter().max_by_key(|c| beyond(c))?;
         let (took, usual) = (ms(worst.took_ns), ms(worst.usual_ns));
         let of_one = format!(
-            "{} took {took:.1} ms, usually {usual:.1}",
+            "{} took {took:.1} ms, usually {usual:.1} ms",
             name(worst.callback)
         );
         let what = match 2 * beyond(worst) >= all_ns {
@@ -236,7 +236,7 @@ impl LateOutputFacts<'_> {
         let usual_ns = self.late.usual_start_ns;
         Some(Part {
             what: format!(
-                "the chain's input came late: the chain began {:.1} ms after the start of its cycle, usually {:.1}",
+                "the chain's input came late: the chain began {:.1} ms after the start of its cycle, usually {:.1} ms",
                 ms(after_ns),
                 ms(usual_ns)
             ),

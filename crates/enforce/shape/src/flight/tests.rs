@@ -66,7 +66,7 @@ fn soon() -> u64 {
 fn a_longer_callback_is_named_as_the_cause_of_a_late_output() {
     let runs = [run(0, 20, 20), run(1, 40, 10)];
     let said = cause_of(USUAL, &runs, late(), soon(), vec![]);
-    assert_eq!(said, "/n1 took 40.0 ms, usually 10.0");
+    assert_eq!(said, "/n1 took 40.0 ms, usually 10.0 ms");
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn preemption_by_a_thread_of_the_chain_is_not_the_cause_of_a_late_output() {
 130ms cpu1 10/11 switch_in prev_tid=12
 ";
     let said = cause_of(text, &[run(1, 35, 20)], late(), soon(), vec![]);
-    assert_eq!(said, "/n1 took 35.0 ms, usually 20.0");
+    assert_eq!(said, "/n1 took 35.0 ms, usually 20.0 ms");
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn a_late_input_is_the_cause_of_a_late_output() {
     let said = cause_of(USUAL, &[run(0, 20, 20)], late, soon(), vec![]);
     assert_eq!(
         said,
-        "the chain's input came late: the chain began 12.0 ms after the start of its cycle, usually 0.5"
+        "the chain's input came late: the chain began 12.0 ms after the start of its cycle, usually 0.5 ms"
     );
 }
 
@@ -198,17 +198,19 @@ fn the_cause_of_a_late_output_states_unexplained_time_and_lost_records() {
     let said = cause_of(&lost, &[run(1, 40, 10)], late(), soon(), vec![]);
     assert_eq!(
         said,
-        "/n1 took 40.0 ms, usually 10.0 (3 records of that time were lost)"
+        "/n1 took 40.0 ms, usually 10.0 ms (3 records of that time were lost)"
     );
     let said = cause_of(USUAL, &[run(1, 10, 10)], late(), soon(), vec![]);
     assert!(
-        said.contains("the 9.0 ms after the output's last slot passed between these callbacks"),
+        said.contains(
+            "the delay of 9.0 ms after the output's last slot arose between these callbacks"
+        ),
         "{said}"
     );
     let said = cause_of(USUAL, &[run(1, 11, 10)], late(), soon(), vec![]);
     assert!(
         said.starts_with(
-            "no single cause: /n1 took 11.0 ms, usually 10.0; the cause of 8.0 of 9.0 ms"
+            "no single cause: /n1 took 11.0 ms, usually 10.0 ms; the cause of 8.0 of 9.0 ms of the delay"
         ),
         "{said}"
     );

@@ -37,11 +37,11 @@ mod tests {
             late: true,
             attribution: Attribution::Lineage,
         };
-        let cause = "/a:timer(1ms) took 40.0 ms, usually 12.3";
+        let cause = "/a:timer(1ms) took 40.0 ms, usually 12.3 ms";
         assert_eq!(
             late_note(&execution, 7, Overshoot::Carry, cause),
             "cycle 7: output after 62.3 ms, late for its last slot: leaves after its last slot: \
-             /a:timer(1ms) took 40.0 ms, usually 12.3."
+             /a:timer(1ms) took 40.0 ms, usually 12.3 ms."
         );
         let stops = late_note(&execution, 7, Overshoot::Stop, cause);
         assert!(stops.contains("slot: shaping ends: "), "{stops}");

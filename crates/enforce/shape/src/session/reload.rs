@@ -51,11 +51,11 @@ impl Session<'_> {
             )),
             Ok(plan) => self.take_plan(plan, now).map_err(|why| {
                 let way_out = "To run the new plan, restart onbeat shape";
-                (Outcome::Refused, format!("The running plan stays in force, because the new one cannot replace it: {why}. {way_out}"))
+                (Outcome::Refused, format!("The running plan stays in force, because the new plan cannot replace the running plan: {why}. {way_out}"))
             }),
             Err(why) => Err((
                 Outcome::Broken,
-                format!("The running plan stays in force, because the new one cannot be read: {why}"),
+                format!("The running plan stays in force, because the new plan cannot be read: {why}"),
             )),
         };
         let (outcome, said) = taken.map_or_else(|e| e, |said| (Outcome::Taken, said));

@@ -32,15 +32,15 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
         cost_ns: Some(cost_ns),
         share,
         finding: format!(
-            "{} of {node}, which runs no callback, waits {} for a CPU for each item on {} (longest {}); it runs {}",
+            "{} of {node}, which runs no callback, waits {} for a CPU for each item on {} (longest {}); the thread runs {}",
             most.name,
             duration(of_item(most)),
             edge.topic,
             duration(ready.max() as f64),
             scheduled(most)
         ),
-        remedy: "give this thread a higher priority than all threads on its CPUs, including the real-time executor that \
-                 gets its items, or move this thread to a CPU without real-time programs"
+        remedy: "give the waiting thread a higher priority than all other threads on its CPUs, including the real-time \
+                 executor that gets its items, or move the waiting thread to a CPU without real-time programs"
             .to_owned(),
         evidence: evidence(most, edge),
     })

@@ -41,7 +41,7 @@ fn executors(view: &View<'_>, options: &Options) -> Vec<Advice> {
                 percent(load),
                 loads(&callbacks)
             ),
-            remedy: "spread these callbacks over more executors, or let them run less often"
+            remedy: "spread the callbacks of this executor over more executors, or let the callbacks run less often"
                 .to_owned(),
             evidence: evidence(&callbacks),
         });
@@ -68,7 +68,7 @@ fn of_cpus(view: &View<'_>, options: &Options) -> Vec<Advice> {
         let least = others.min_by(|a, b| total(a.1).total_cmp(&total(b.1)));
         let where_to = match least {
             Some((other, on)) => format!(
-                "CPU {other}, which is busy for {} of the time with such callbacks",
+                "CPU {other}, which is busy for {} of the time with callbacks that run on no other CPU",
                 percent(total(on))
             ),
             None => "another CPU".to_owned(),
@@ -84,7 +84,7 @@ fn of_cpus(view: &View<'_>, options: &Options) -> Vec<Advice> {
                 percent(load),
                 loads(callbacks)
             ),
-            remedy: format!("move some of these callbacks to {where_to}"),
+            remedy: format!("move some of the callbacks of this CPU to {where_to}"),
             evidence: evidence(callbacks),
         });
     }

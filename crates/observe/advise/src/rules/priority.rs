@@ -126,7 +126,7 @@ fn finding(
         .collect();
     let who = match (above.is_empty(), own) {
         (false, _) => format!(
-            "; less important callbacks run before it: {}",
+            "; less important callbacks run before this callback: {}",
             first_three(&named)
         ),
         (true, None) => {
@@ -158,12 +158,12 @@ fn remedy(own: Option<u8>, above: &[&Callback]) -> String {
     match (own, highest) {
         (_, Some(highest)) => {
             format!(
-                "give its thread a real-time priority above {highest}, or give the other callbacks' threads a lower priority"
+                "give the callback's thread a real-time priority above {highest}, or give the other callbacks' threads a lower priority"
             )
         }
-        (None, None) => "give its thread a real-time priority (SCHED_FIFO)".to_owned(),
+        (None, None) => "give the callback's thread a real-time priority (SCHED_FIFO)".to_owned(),
         (Some(_), None) => {
-            "keep other real-time threads off its CPU. The callback's field `causes` in the model names these threads"
+            "keep other real-time threads off the callback's CPU. The callback's field `causes` in the model names these threads"
                 .to_owned()
         }
     }

@@ -23,8 +23,8 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
             duration(exec.mean()),
             duration(gap_ns as f64)
         ),
-        (true, false) => "give its subscription a deeper queue, or a thread that is free when items come".to_owned(),
-        (false, _) => "check its QoS: with best effort, the middleware drops items for which it has no room".to_owned(),
+        (true, false) => "give the callback's subscription a deeper queue, or give the callback a thread that is free when items come".to_owned(),
+        (false, _) => "check the QoS settings of publisher and subscription: with best effort, the middleware drops items for which it has no room".to_owned(),
     };
     let counts = [
         ("overwritten", figures.overwritten),
@@ -38,7 +38,7 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
         cost_ns: None,
         share,
         finding: format!(
-            "{} never takes {} of the {} items on {}: {} were overwritten by later ones, {} were lost otherwise",
+            "{} never takes {} of the {} items on {}: {} were overwritten by later items, {} were lost otherwise",
             callback.id,
             percent(share),
             figures.published,

@@ -38,7 +38,7 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
         ),
         true => (
             String::new(),
-            "give its thread a real-time priority, or move the threads that run before it to another CPU",
+            "give the callback's thread a real-time priority, or move the threads that run before this thread to another CPU",
         ),
     };
     Some(Advice {

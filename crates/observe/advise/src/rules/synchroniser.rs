@@ -40,7 +40,7 @@ pub(super) fn find(on: &OnChain<'_, '_>) -> Vec<Advice> {
                 sync.node,
                 super::first_three(&partners)
             ),
-            remedy: "shift the sources of these inputs so that their items arrive together, by a timer's phase or a \
+            remedy: "shift the sources of the synchroniser's inputs so that their items arrive together, by a timer's phase or a \
                      sensor's trigger; or speed up the slower path"
                 .to_owned(),
             evidence: vec![number(

@@ -71,14 +71,14 @@ fn of_edge(e: &Edge) -> Option<String> {
     let (from, to) = (&e.from, &e.to);
     Some(match e.assumed? {
         Assumed::HandedOver => format!(
-            "{from} is assumed to hand its work to {to}: it woke up or created the thread before {} executions. No event shows which data it handed over.",
+            "{from} is assumed to hand its work to {to}: {from} woke up or created the thread before {} executions. No event shows which data {from} handed over.",
             e.figures.taken
         ),
         Assumed::Stated => format!(
-            "Data passes from {from} to {to} through memory, as stated with --link; no event shows it."
+            "Data passes from {from} to {to} through memory, as stated with --link; no event shows this data."
         ),
         Assumed::Made => format!(
-            "{from} makes the task {to}. It is assumed that nothing else makes it."
+            "{from} makes the task {to}. It is assumed that nothing else makes this task."
         ),
         Assumed::Waited => format!(
             "{to} waited for the response that {from} got, and then continued. It is assumed to use the response."
@@ -183,7 +183,7 @@ fn of_doubt(group: &Group) -> String {
         some.map(String::as_str).collect::<Vec<_>>().join(" and ")
     };
     format!(
-        "{} is assumed to publish {} on its own input and only to read what {} stored. Each output followed a new input of each, so it might also wait for them. Settle it with --junction '{}' or '= and', or with more runs.",
+        "{} is assumed to publish {} on its own input and only to read what {} stored. Each output followed a new input of each of these callbacks, so the publishing callback might also wait for the others. Settle this with --junction '{}' or '= and', or with more runs.",
         of(true), group.topic, of(false), group.statement(JunctionKind::Or)
     )
 }
@@ -245,22 +245,22 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::CallerGuess(s) => format!("Some requests of {s} could have come from several clients. The client that sent first is assumed."),
         Note::CallerUnknown(s) => format!("{s} was called {times} by a caller that was not recorded."),
         Note::Capped(s) => format!("More paths lead to {s} than the model lists: executions on the other paths were left out {times}, as the field 'dropped' of its chains says. The times from each source to each sink ('end_to_end') are complete."),
-        Note::ClockStep => format!("The machine's clock was set {times}. Near these times, the release jitter of timers on system time was not measured."),
-        Note::Cut(s) => format!("Parts of chains are chains of their own ({s}), as stated with --from and --to. Only the first such output of each execution counts."),
+        Note::ClockStep => format!("The machine's clock was set {times}. Near each change, the release jitter of timers on system time was not measured."),
+        Note::Cut(s) => format!("Parts of chains are chains of their own ({s}), as stated with --from and --to. Of each execution of the last callback of a part, only the first output counts."),
         Note::CutOff(s) => format!("{s} was cut off {times} by the end of its process. These executions are not in its times."),
-        Note::Doubled(s) => format!("Items of the link {s} were received {times} at an end that had them already. They are counted only here."),
+        Note::Doubled(s) => format!("Items of the link {s} were received {times} at an end that had them already. Nothing else counts these items."),
         Note::Foreign(s) => format!("Messages on {s} came {times} from publishers outside the recording."),
-        Note::HelperTime => format!("Threads that were made by callbacks' threads, but run no callbacks and publish nothing (a pool, OpenMP), used {:.1} ms of CPU time. It is unknown for which callbacks, so it is missing in the callbacks' times.", n as f64 / 1e6),
+        Note::HelperTime => format!("Threads that were made by callbacks' threads, but run no callbacks and publish nothing (a pool, OpenMP), used {:.1} ms of CPU time. It is unknown for which callbacks, so this time is missing in the callbacks' times.", n as f64 / 1e6),
         Note::Ignored(s) => format!("No chain goes through {s}, because it is infrastructure. {n} of its items were taken. Use --ignore to name other topics, or none."),
-        Note::Input(s) => format!("Chains begin with {s}, whoever publishes it, as stated with --input. Their latency counts from its publication."),
+        Note::Input(s) => format!("Chains begin with {s}, whoever publishes it, as stated with --input. The latency of these chains counts from that publication."),
         Note::Link(s) => format!("The link '{s}' was not followed: one of its callbacks did not run under that id."),
         Note::Junction(s) => format!("The junction '{s}' is used as stated with --junction."),
-        Note::LostSwitch => format!("A scheduler event was missing {times}. Executions near it have no execution time, and count as untimed."),
+        Note::LostSwitch => format!("A scheduler event was missing {times}. Executions near a gap have no execution time, and count as untimed."),
         Note::NameRule(s) => format!("Names of nodes are rewritten by the rule '{s}', as stated with --normalise."),
         Note::NoInput(s) => format!("The input '{s}' was not followed: no callback took anything from it."),
         Note::NodeName(s) => format!("The node {s} is named after its process: its own name was not recorded."),
         Note::OutOfOrder => format!("An event came {times} with an earlier time than the event before it. It counts at the later of the two times."),
-        Note::Outside(s) => format!("{s} was published outside of callbacks {times}. Chains of these items begin with the callback that takes them."),
+        Note::Outside(s) => format!("{s} was published outside of callbacks {times}. Chains of these items begin with the callback that takes the items."),
         Note::Overtaken(s) => format!("A callback took {n} items of {s} and then a later one before it published anything. The earlier items count as taken, but no chain follows them."),
         Note::Shared(s) => format!("{s} ran {times} together with other callbacks of its action, which rclpy runs without a break between them. These executions are not in its times."),
         Note::PairsCapped => format!("There are more pairs of a source and a sink than the model keeps, so its field 'end_to_end' lacks {n} outputs. Name the ends that matter with --from and --to."),
@@ -272,7 +272,7 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::RingName(s) => format!("{s} is named after the intra-process buffer that it reads: buffer and publisher were made before the recording, so the topic is unknown."),
         Note::Simulated(s) => format!("{s} ran {times} on simulated time, which passes at its own rate. These executions have no release jitter and no response time."),
         Note::Starved(s) => format!("{s} took nothing of {n} items that were published on its topic. Its executor never ran it, or publisher and subscription do not match (domain, QoS)."),
-        Note::Stolen => format!("The machine is a virtual one, and its host took {:.1} ms of CPU time from the observed threads. In callbacks, this counts as preemption.", n as f64 / 1e6),
+        Note::Stolen => format!("The machine is a virtual one, and its host took {:.1} ms of CPU time from the observed threads. In callbacks, this time counts as preemption.", n as f64 / 1e6),
         Note::TimerNode(s) => format!("{s} is assumed to belong to the node whose topics it publishes."),
         Note::Unasked => format!("A response came {times} to a request from before the recording, or to a request of a callback that began before the recording. It is unknown which callback waited for the response. The execution that used the response is left out."),
         Note::Unbegun => format!("The first item that a thread took in the recording was left out {times}: a callback that began before the recording may have taken it."),
@@ -284,7 +284,7 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::UnknownHandle => format!("An unknown endpoint was used {times}: it was created before the recording, or the event of its creation was lost."),
         Note::UnknownWaiter(s) => format!("It was unknown {times} which of several callbacks of a node that waited for responses published {s}. No edge or chain begins there, and these executions are not in the callbacks' times."),
         Note::Unscheduled(s) => format!("{s} ran {times} on threads without scheduler events. Its execution time then includes preemption."),
-        Note::Unclaimed(s) => format!("Items of the link {s} were received {times} where no callback runs. No edge or chain continues from them."),
+        Note::Unclaimed(s) => format!("Items of the link {s} were received {times} where no callback runs. No edge or chain continues from these items."),
         Note::UnseenTime => format!("Work of executors without events of its own took {:.1} ms of CPU time in all.", n as f64 / 1e6),
         Note::UnseenWork => format!("Executors ran work without events of its own {times}: QoS events, guard conditions, other waitables, or nothing at all after waking up."),
         Note::Unshown(s) => format!("{s} ran {times} on a thread of a pool, at a time that no event shows. These executions are not in its times."),

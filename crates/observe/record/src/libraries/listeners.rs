@@ -186,7 +186,7 @@ impl Libraries {
         let files = self.listeners.files.entry(user).or_default();
         if files.len() >= FILES_PER_USER_MAX {
             return Err(format!(
-                "is in a file beyond the first {FILES_PER_USER_MAX} of its user"
+                "is in a file that onbeat did not examine, because it examines at most {FILES_PER_USER_MAX} files of a user"
             ));
         }
         files.insert(file.id);

@@ -217,10 +217,10 @@ impl Rings {
                 let pid = source.head.as_ref().map_or(pid_of(name), |head| head.pid);
                 let reason = match fault {
                     Fault::Short => {
-                        "the file of its ring buffers was cut short: its later records are missing"
+                        "the file of the process's ring buffers was cut short: the process's later records are missing"
                     }
                     Fault::Wrong => {
-                        "the process has written invalid data: its later records are missing"
+                        "the process has written invalid data: the process's later records are missing"
                     }
                 };
                 self.refuse(name, pid, reason.into());

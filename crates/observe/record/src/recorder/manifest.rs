@@ -49,7 +49,7 @@ impl Unlisted {
             ),
             (
                 self.searches,
-                "searches of late processes' memory for nodes were stopped: they took more than 2 s of CPU time, or 6 s in all",
+                "searches for nodes in the memory of processes that ran before the recording were stopped: the searches took more than 2 s of CPU time, or 6 s in all",
             ),
         ]
         .into_iter()
@@ -237,7 +237,7 @@ impl RunManifest {
         let count = self.unread_timers.get(&process.pid)?;
         let who = format!("process {} ({})", process.pid, program(&process.command));
         Some(format!(
-            "{who} ran before the recording: {count} of its timers could not be read. The periods of these come from their calls. It is unknown whether they use simulated time."
+            "{who} ran before the recording: {count} of its timers could not be read. The periods of these timers come from their calls. It is unknown whether these timers use simulated time."
         ))
     }
 
@@ -259,7 +259,7 @@ impl RunManifest {
 fn dds_not_recovered(process: &ProcessInfo) -> Option<String> {
     let who = format!("process {} ({})", process.pid, program(&process.command));
     let sentence = format!(
-        "{who} ran before the recording: the topics of its earlier {} readers and writers are unknown, so these are not in the model.",
+        "{who} ran before the recording: the topics of its earlier {} readers and writers are unknown, so these readers and writers are not in the model.",
         process.rmw
     );
     (!process.rmw.is_empty()).then_some(sentence)

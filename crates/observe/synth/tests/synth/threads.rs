@@ -179,7 +179,7 @@ fn a_thread_that_a_callback_makes_continues_its_chain() {
     assert_eq!((handed.figures.taken, handed.figures.lost), (20, 0));
     // The transport lasts from the creation of the thread to its first run.
     assert_eq!(handed.figures.latency_ns.max(), 100_000);
-    let said = format!("{SCAN} is assumed to hand its work to {WORKED}: it woke up or created the thread before 20 executions");
+    let said = format!("{SCAN} is assumed to hand its work to {WORKED}: {SCAN} woke up or created the thread before 20 executions");
     assert!(
         m.assumptions.iter().any(|a| a.starts_with(&said)),
         "{:#?}",

@@ -183,7 +183,7 @@ impl<R: Read + Seek> Blocks<R> {
         if found.is_none() && self.looks_cut(at)? {
             log.stats.cut_blocks += 1;
             log.warn(format_args!(
-                "the file ends inside a block, as after a kill of the recorder; skipped its last {skipped} bytes"
+                "the file ends inside a block, as after a kill of the recorder; skipped the last {skipped} bytes of the file"
             ));
         } else {
             log.stats.damaged_blocks += 1;

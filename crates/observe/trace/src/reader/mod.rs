@@ -112,7 +112,7 @@ impl Reader {
             stored.unwrap_or_else(|| stored::recovered(&path, first.as_ref(), &files.paths));
         if is_dir && manifest.state == State::Recording {
             warnings.push(
-                "the recording did not end properly, or is still running; the counts in the manifest are those of its last update"
+                "the recording did not end properly, or is still running; the counts in the manifest are those of the manifest's last update"
                     .into(),
             );
         }

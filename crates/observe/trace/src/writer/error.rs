@@ -34,13 +34,13 @@ impl TraceCreateError {
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceWriteError {
-    #[error("cannot write {}: no space left ({source}). {lost_events} events were not stored; all events before them are readable. Free space, or record to another disk with -o.", path.display())]
+    #[error("cannot write {}: no space left ({source}). {lost_events} events were not stored; all earlier events are readable. Free space, or record to another disk with -o.", path.display())]
     DiskFull {
         path: PathBuf,
         source: io::Error,
         lost_events: u64,
     },
-    #[error("cannot write {}: {source}. {lost_events} events were not stored; all events before them are readable. Check the disk.", path.display())]
+    #[error("cannot write {}: {source}. {lost_events} events were not stored; all earlier events are readable. Check the disk.", path.display())]
     Io {
         path: PathBuf,
         source: io::Error,

@@ -62,7 +62,7 @@ impl Meanwhile {
                 format!("its thread waited for a CPU for {time}{}", behind("behind"))
             }
             (Kind::Library, _) => format!("the client library ran for {time} meanwhile"),
-            (Kind::Stolen, _) => format!("the host had its CPU for {time}"),
+            (Kind::Stolen, _) => format!("the host had the CPU of its thread for {time}"),
             (Kind::Unknown, _) => {
                 let why = self.reason.map_or("", |r| r.text());
                 format!("the recording does not show what its thread did meanwhile ({why})")
@@ -121,12 +121,11 @@ impl TopicLosses {
                 format!("{head} {is} refused by QoS: {why}.")
             }
             LossKind::PassedOver => {
-                let lacks = cause
-                    .lacks
-                    .as_ref()
-                    .map(|lacks| format!(", and {lacks} gave it fewer inputs meanwhile"));
+                let lacks = cause.lacks.as_ref().map(|lacks| {
+                    format!(", and {lacks} gave the synchroniser fewer inputs meanwhile")
+                });
                 let lacks = lacks.unwrap_or_default();
-                format!("{head} {is} passed over: the synchroniser joined later ones{lacks}.")
+                format!("{head} {is} passed over: the synchroniser joined later items{lacks}.")
             }
             LossKind::Read => {
                 format!("{head} {is} taken, and no callback ran.")

@@ -77,11 +77,11 @@ pub enum GraphError {
     FedAnywhere { task: String },
     #[error("these tasks wait for one another in a circle: {}. Remove one of the connections.", path.join(" -> "))]
     Circle { path: Vec<String> },
-    #[error("in this order these tasks wait for one another: {}. Put each task after its predecessors.", path.join(" -> "))]
+    #[error("with the given order, these tasks wait for one another: {}. Put each task after its predecessors.", path.join(" -> "))]
     Deadlock { path: Vec<String> },
     #[error("the order names task '{task}' {times} times. Name every task once.")]
     Incomplete { task: String, times: usize },
-    #[error("task '{task}' is assigned to thread {thread}, but the order puts it on another thread. Change one of the two.")]
+    #[error("task '{task}' is assigned to thread {thread}, but the order puts it on another thread. Change the assignment or the order.")]
     Elsewhere { task: String, thread: usize },
     #[error("the order is for {given} threads, but the graph has {threads}. Give one list for each thread.")]
     Threads { given: usize, threads: usize },

@@ -54,7 +54,7 @@ impl ItemWriter<'_> {
                 self.producer.end();
                 Ok(())
             }
-            _ => Err("a message that no sending relay sends"),
+            _ => Err("a message that a sending host never sends"),
         }
     }
 

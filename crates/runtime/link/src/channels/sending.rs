@@ -28,7 +28,7 @@ pub(super) fn send_items(channel: &Channel, mut out: Box<dyn Outgoing>, control:
     let end = match &consumer {
         Ok(consumer) => pass_items(channel, consumer, &mut *out, control),
         Err(_) => Some(End::Protocol {
-            what: "other consumers left no room for the relay in its channel",
+            what: "other consumers left no room in the channel for the consumer that sends its items to the other host",
         }),
     };
     finish(control, end.as_ref());
@@ -152,7 +152,7 @@ pub(super) fn receive_reports(mut incoming: Box<dyn Incoming>, control: &Control
     }
     if is_nonsense {
         control.end(Some(&End::Protocol {
-            what: "a message that no receiving relay sends",
+            what: "a message that a receiving host never sends",
         }));
     }
 }

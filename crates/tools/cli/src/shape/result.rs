@@ -109,17 +109,20 @@ fn gates(summary: &Summary) -> Vec<Vec<String>> {
     for gate in gates.filter(|g| g.ends > 0) {
         let (server, of) = (&gate.server, gate.ends);
         row(
-            format!("{server}: slot ends at which a thread worked"),
+            format!("{server}: ends of slots at which a thread worked"),
             format!("{} of {of}", gate.working),
         );
         let counts = [
-            ("slot ends with a thread in an unknown state", gate.unknown),
             (
-                "slot ends at which a thread was frozen while it worked",
+                "ends of slots with a thread in an unknown state",
+                gate.unknown,
+            ),
+            (
+                "ends of slots at which a thread was frozen while it worked",
                 gate.hard,
             ),
             (
-                "slot ends after which a thread worked until the next slot",
+                "ends of slots after which a thread worked until the next slot",
                 gate.unfinished,
             ),
         ];

@@ -234,7 +234,7 @@ impl Shown<'_> {
             let (n, kept) = (e.left_out, e.executions.len());
             writeln!(
                 out,
-                "\n{n} more executions are not shown. These are the {kept} longest."
+                "\nThe {kept} longest executions are shown. {n} more are not shown."
             )?;
         }
         Ok(())

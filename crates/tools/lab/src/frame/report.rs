@@ -300,7 +300,7 @@ impl Report {
         }
         let verdicts = self.verdicts();
         if !verdicts.is_empty() {
-            let _ = writeln!(out, "Verdicts, and what decided on each\n{verdicts}");
+            let _ = writeln!(out, "Verdicts and the reason for each\n{verdicts}");
         }
         for note in &self.notes {
             let _ = writeln!(out, "note: {note}");

@@ -109,7 +109,7 @@ impl Results {
         ) {
             let _ = write!(
                 out,
-                " The smallest effects that it can find are {} to {} % of their targets. The verdicts above list them after the word 'tells'.",
+                " The smallest effects that this run can find are {} to {} % of the targets. The verdicts above list these effects after the word 'tells'.",
                 number(least),
                 number(most)
             );

@@ -138,7 +138,7 @@ pub fn judge(value: f64, evidence: &Evidence, relation: Relation, target: f64) -
         };
     }
     let Some(interval) = evidence.interval else {
-        return Judgement::cannot("a single value decides nothing");
+        return Judgement::cannot("a single value is not enough for a verdict");
     };
     if let Some(why) = obstacle(evidence) {
         return Judgement::cannot(why);

@@ -64,7 +64,9 @@ pub fn post(endpoint: &Endpoint, body: &[u8], patience: Duration) -> Result<(), 
 
 fn said(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => "the collector was too slow".into(),
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
+            "the collector did not react in time".into()
+        }
         _ => error.to_string(),
     }
 }
@@ -264,11 +266,11 @@ mod tests {
     #[test]
     fn every_answer_that_does_not_accept_the_message_is_a_failure_with_a_reason() {
         for (answer, why) in [
-            (&b""[..], "no answer: the collector was too slow"),
+            (&b""[..], "no answer: the collector did not react in time"),
             (b"SSH-2.0-x\r\n", "the answer is not HTTP"),
             (b"HTTP/1.1 2OO OK\r\n\r\n", "the answer is not HTTP"),
-            (b"HTTP/1.1 200 OK\r\nContent-Le", "no answer: the collector was too slow"),
-            (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{}", "no answer: the collector was too slow"),
+            (b"HTTP/1.1 200 OK\r\nContent-Le", "no answer: the collector did not react in time"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{}", "no answer: the collector did not react in time"),
             (b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>", "the collector's answer does not follow OTLP"),
             (b"HTTP/1.1 302 Found\r\nLocation: /\r\n\r\n", "the collector answers 302, a redirection. Name the collector's own address"),
             (b"HTTP/1.1 404 x\r\n\r\n", "the collector answers 404. Add the path, which often is /v1/metrics"),
@@ -292,7 +294,7 @@ mod tests {
         let failure = post(&endpoint, &much, PATIENCE).unwrap_err();
         assert_eq!(
             failure,
-            Failure::new("cannot send: the collector was too slow")
+            Failure::new("cannot send: the collector did not react in time")
         );
         drop(listener);
         let failure = post(&endpoint, b"{}", PATIENCE).unwrap_err();

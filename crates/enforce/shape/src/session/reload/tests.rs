@@ -123,7 +123,7 @@ fn a_rejected_plan_changes_nothing_and_is_reported() {
         .collect();
     for (plan, outcome, part) in [
         (
-            Err("plan.yaml: line 3: no".to_owned()),
+            Err("plan.yaml: line 3: invalid value".to_owned()),
             Outcome::Broken,
             "plan.yaml: line 3",
         ),

@@ -69,8 +69,8 @@ pub fn add(
         report.value(format!("fleet.{name}.peak"), peak, "MB");
     }
     report.tables.push(table(engines, merges, &sizes));
-    report.note("CPU time and memory are summed over all processes of an engine. Memory is sampled ten times per second. A page that processes share counts once for each of them.");
-    report.note("The start of an engine and its first merge, of 128 models, are not measured. Each engine has two workers; 'alone' is one process.");
+    report.note("CPU time and memory are summed over all processes of an engine. Memory is sampled ten times per second. A page that processes share counts once for each of these processes.");
+    report.note("The start of an engine and its first merge, of 128 models, are not measured. Each engine has two workers. The arm 'alone' is one process.");
 }
 
 fn table(engines: &[Engine], merges: &[Merged], sizes: &[usize]) -> Table {

@@ -85,5 +85,5 @@ fn add_results(report: &mut Report, measured: &[(Arm, Measured)]) {
         }
     }
     report.tables.push(table);
-    report.note("connections: here the load and the urgent stream are in one process, since processes cannot share a connection. All its threads are SCHED_FIFO");
+    report.note("connections: here the load and the urgent stream are in one process, since processes cannot share a connection. All threads of this process run under SCHED_FIFO");
 }

@@ -153,7 +153,7 @@ pub fn contention(context: &mut Context, report: &mut Report, testbed: &Testbed)
     report.tables.push(table);
     report.note(
         "contention: the link has no limit. Each program writes through 256 MB on a core of its own. The measured programs run at real-time priority, so \
-         they compete with the others for memory but not for processors",
+         these programs compete with the other programs for memory but not for CPUs",
     );
     let names: Vec<String> = arms.iter().map(|a| a.name.to_string()).collect();
     let title = "The split network beside programs that load the memory (section 5.1.1)";

@@ -57,7 +57,7 @@ pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) ->
     let svg = lines("Order on the wire (Figure 5.13)", axes, &shown)?;
     context.plot("fig5.13.svg", &svg)?;
     report.note(format!(
-        "order: {TASKS} tasks take turns and send {TURN} messages per turn, all with the same priority, over 1 Gbit/s. A message's place on the wire is that of its first packet"
+        "order: {TASKS} tasks take turns and send {TURN} messages per turn, all with the same priority, over 1 Gbit/s. A message's place on the wire is the place of its first packet"
     ));
     Ok(())
 }

@@ -88,7 +88,7 @@ pub fn small(context: &mut Context, report: &mut Report, testbed: &Testbed) -> R
 
 fn small_report(report: &mut Report, measured: &[(&Arm, Vec<Sorted>)]) {
     let title = format!(
-        "Urgent messages of {} every {} ms, us: alone, and beside transfers of {} and {} by other processes",
+        "Latency of urgent messages of {} every {} ms, us: alone, and beside transfers of {} and {} by other processes",
         name_of(URGENT_BYTES),
         URGENT_PERIOD_NS / 1_000_000,
         name_of(LARGE_BYTES),

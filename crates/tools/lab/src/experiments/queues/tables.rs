@@ -397,7 +397,7 @@ fn notes(report: &mut Report, results: &QueueResults) {
     ));
     let others: Vec<f64> = results.rows.iter().map(|r| r.measured.others).collect();
     report.note(format!(
-        "Other programs used {} % of that core on average during measurements, and {} % at most (cells.csv has each measurement)",
+        "Other programs used {} % of the measured programs' core on average during measurements, and {} % at most (cells.csv has each measurement)",
         number(mean(&others)),
         number(others.iter().copied().fold(0.0, f64::max))
     ));

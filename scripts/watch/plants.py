@@ -50,7 +50,7 @@ def expected(cause, chain):
     scan = rf"/victim:subscription\(/watched/scan_{chain}\)"
     return re.compile({
         "neighbour": rf"are preemptions of {scan} by neighbour",
-        "lock": rf"are sleeps of {scan}, woken by /victim",
+        "lock": rf"are time in which {scan} slept, woken by /victim",
         "callback": r"are waits in the executor of /victim behind /victim:subscription\(/watched/slow\)",
     }[cause])
 

@@ -214,7 +214,10 @@ mod tests {
         let (sentence, swap) = following
             .completed(&missed, ORIGIN, now(4))
             .expect("a change");
-        assert!(sentence.contains("ready 70.0 ms after the start of its cycle"), "{sentence}");
+        assert!(
+            sentence.contains("ready 70.0 ms after the start of its cycle"),
+            "{sentence}"
+        );
         let swap = swap.expect("slots have moved");
         assert_eq!(swap.from_ns, ORIGIN + 500 * MS, "the next cycle");
         let last = |plan: &Plan| plan.promises.bands[2].latency_ms.0 .0;

@@ -115,8 +115,9 @@ def check_drops(chain, *words):
     chain.words = ("--over", str(PERIOD_MS + 5), "--over-every", "20")
     report = shaped(chain, plan, 8, *words)
     dropped = figure(report, "discarded outputs")
-    # Each overrun, and perhaps the execution behind it.
-    if not 6 <= dropped <= 18:
+    # Each overrun and perhaps the execution behind it, and one in twenty of the 160 cycles on a machine that others
+    # use too: the plan was made from a recording of 7 s.
+    if not 6 <= dropped <= 24:
         raise Mismatch(f"8 overruns were made, {dropped} outputs discarded: {report}")
     # Lineage gives the cycle of each output.
     for name in ("outputs with a cycle inferred from arrival", "outputs with a cycle disputed by the recording"):

@@ -139,7 +139,7 @@ fn less_important_callbacks_that_go_first_are_named() {
     );
     assert!(advice
         .finding
-        .contains("before it: /log:subscription(/tick) (priority 30"));
+        .contains("before this callback: /log:subscription(/tick) (priority 30"));
     assert!(advice.remedy.contains("above 30"), "{advice:?}");
     // A callback of lower priority is not the cause.
     let advice = only(&inverted(5));

@@ -995,7 +995,7 @@ fn a_model_is_checked_against_requirements() {
     fs::write(here.join("own.yaml"), own).unwrap();
     let text = good(here, &["check", "parking.json", "own.yaml"], 6);
     assert!(
-        text.contains("not known") && text.contains("2995 are needed"),
+        text.contains("not known") && text.contains("needs 2995 values"),
         "{text}"
     );
     fs::write(here.join("own.yaml"), own.replace("p50: 1s", "p50: 1ms")).unwrap();

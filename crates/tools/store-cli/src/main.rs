@@ -48,8 +48,7 @@ enum Command {
     Get(GetArgs),
     Merge(MergeArgs),
     Tidy(TidyArgs),
-    /// Read every object in the store and compare its content with its id; exit code 1 if one is
-    /// damaged
+    /// Read every object in the store and compare it with its id; exit code 1 if one is damaged
     Check {
         /// Directory, or s3://BUCKET/PREFIX
         store: String,
@@ -143,7 +142,7 @@ struct MergeArgs {
     output: PathBuf,
 }
 
-/// Join the files of the index into one, and remove old merges and the leftovers of killed writers
+/// Join the index into one file, and remove old merges and the leftovers of killed writers
 #[derive(clap::Args)]
 struct TidyArgs {
     /// Directory, or s3://BUCKET/PREFIX

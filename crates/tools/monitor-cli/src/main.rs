@@ -71,6 +71,7 @@ fn confine() -> io::Result<()> {
 }
 
 fn main() -> ExitCode {
+    memory::use_one_heap();
     let words: Vec<OsString> = std::env::args_os().collect();
     if words.len() == 3 && words[1] == "diagnostics" && words[2] == "-" {
         let confine = || onbeat_rights::give_up(&[]);

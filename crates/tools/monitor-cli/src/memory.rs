@@ -1,5 +1,17 @@
 //! Returns freed memory to the system.
 
+/// Makes all threads allocate from one heap. The allocator would give each thread a heap of its
+/// own, and [`return_freed`] cannot return the free end of such a heap: after the first incident,
+/// the heap of the thread that saves incidents would stay large. Call this before other threads
+/// start.
+pub fn use_one_heap() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: the function changes a setting of the allocator only.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+    }
+}
+
 /// Returns freed memory to the system, which the allocator would otherwise keep.
 ///
 /// Judging requirements and saving incidents needs much memory for a short time. Memory that stays

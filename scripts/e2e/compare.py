@@ -20,8 +20,9 @@ LATENCY_RCLPY_NS = 120_000
 # In rclpy the way from the executor's last call to the application's first line, and from its last
 # line back, is Python that no event marks: 10 us with warm caches, 35 to 70 without. A host that takes
 # CPU time away leaves them cold, and so do other programs: the share that was stolen widens the
-# latter by so many times, and a busy machine (BUSY) doubles it.
+# latter by so many times. On a busy machine (BUSY) other programs preempt threads there, for a slice of the scheduler.
 STOLEN_LATENCY = 10
+BUSY_LATENCY_NS = 2_000_000
 # Fewer executions have no useful median, because the application's own code is slow in the first one.
 LATENCY_EXECUTIONS = 5
 # The same for one chain alone, at least this and this share of its latency: its median is of a
@@ -168,10 +169,12 @@ def compare_latencies(harness, truth, model, around_ns=0):
         sizes = [abs(off) for off in offs]
         harness.figures.append(f"latency off by {median(sizes) / 1e3:.0f} us, worst chain by"
                        f" {max(sizes) / 1e3:.0f} us")
-        base = LATENCY_NS if truth.get("compiled") else LATENCY_RCLPY_NS
+        # Threads of one executor wait for its mutex there, too.
+        is_short = truth.get("compiled") and not truth.get("several_threads")
+        base = LATENCY_NS if is_short else LATENCY_RCLPY_NS
         base += around_ns
         allowed = base * pace * (1 + STOLEN_LATENCY * stolen)
-        if median(sizes) > allowed * (2 if truth.get("busy", 0) > BUSY else 1):
+        if median(sizes) > max(allowed, BUSY_LATENCY_NS if truth.get("busy", 0) > BUSY else 0):
             wrong.append("chains' median latencies are off by "
                          + ", ".join(f"{off / 1e3:+.0f}" for off in sorted(offs)) + " us")
     return wrong

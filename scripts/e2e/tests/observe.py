@@ -26,7 +26,7 @@ def syn_variant(distro, variant, *words, native=None):
         # graph and execution times are compared, its chains' latencies are not.
         workers = not native and "multi" in words
         truth, model = harness.syn(name, distro, *GENTLE, *words, *extra)
-        truth["compiled"] = bool(native)
+        truth["compiled"], truth["several_threads"] = bool(native), "--threads" in words
         expect_all(harness, truth, model, latencies=not workers)
 
     register(run, name=name, description=f"SYN on {distro}: {' '.join([native or 'rclpy', *words])}",

@@ -2,7 +2,8 @@
 """Runs programs of patterns side by side and writes down what each knows of itself.
 
 run.py --out DIR polling nested_spin: starts both, each in a namespace of its own, and writes
-DIR/polling.json and DIR/nested_spin.json when they have ended. When all nodes of one are connected
+DIR/polling.json and DIR/nested_spin.json when they have ended. The first program runs in the ROS domain
+$ROS_DOMAIN_ID, each further program in the next domain. When all nodes of one are connected
 there is DIR/polling.begun. A file DIR/over ends both.
 """
 
@@ -25,9 +26,9 @@ DOMAINS = 100
 
 
 def domain(first, number):
-    """The ROS domain of a program. Each has its own: where 30 processes of one domain begin at once on a busy
-    machine, the discovery of Fast DDS 3.2 can deadlock (a mutex of its participant discovery)."""
-    return str(1 + (first - 1 + number) % DOMAINS)
+    """Returns the ROS domain of the program `number`. If 30 processes of one domain started at once on a busy machine,
+    Fast DDS 3.2 could deadlock in its participant discovery."""
+    return str(first if number == 0 else 1 + (first - 1 + number) % DOMAINS)
 
 
 def tree(pid):
@@ -70,7 +71,7 @@ def main():
     parser.add_argument("--duration", type=float, default=4, help="seconds")
     parser.add_argument("names", nargs="+", metavar="NAME", help="a program in this folder")
     args = parser.parse_args()
-    first = int(os.environ.get("ROS_DOMAIN_ID", os.getpid()))
+    first = int(os.environ.get("ROS_DOMAIN_ID") or 1 + os.getpid() % DOMAINS)
     running = {}
     for number, name in enumerate(args.names):
         words = [sys.executable, os.path.join(HERE, name + ".py"), "--namespace",

@@ -1,4 +1,4 @@
-"""How slow Python is on this machine while a test runs, as a bystander sees it that works seldom."""
+"""Measures how slow Python is while a test records: a thread does the same small work twenty times a second."""
 
 import json
 import re
@@ -6,18 +6,20 @@ import statistics
 import threading
 import time
 
-# Seldom, so that its caches are as cold as those of a callback that waits for its message.
+# The pause between two rounds. After it, caches are as cold as those of a callback that waited for its message.
 EVERY_S = 0.05
 # What one round takes in the median on the quiet machine on which the tolerances of the tests were found: with
 # warm caches it is a tenth of this.
 QUIET_NS = 200_000
-# What the work is done on: as various as the way of a message through a client library.
+# A slower machine is not allowed more time than this.
+FACTOR_MAX = 3
+# The work converts this to text and back.
 MESSAGE = {"header": {"frame": "map", "stamp": [17, 250_000_000]}, "points": list(range(64)), "names": ["a", "b"] * 8}
 FRAME = re.compile(r'"frame": "(\w+)"')
 
 
 def round_ns():
-    """Returns the CPU time of one round: Python code, memory, two calls of the kernel."""
+    """Does the work once. Returns the CPU time that it took."""
     begin = time.thread_time_ns()
     text = json.dumps(MESSAGE)
     frame = FRAME.search(text).group(1)
@@ -27,7 +29,7 @@ def round_ns():
 
 
 class Pace:
-    """Rounds of the bystander since the beginning of a recording."""
+    """The CPU times of all rounds since the beginning of a recording."""
 
     def __init__(self):
         self.rounds = []
@@ -43,5 +45,5 @@ class Pace:
         self.rounds = []
 
     def factor(self):
-        """How many times slower than on the quiet machine a round was, in the median; at least 1."""
-        return max(1, statistics.median(self.rounds or [0]) / QUIET_NS)
+        """Returns the median time of a round in units of QUIET_NS, from 1 to FACTOR_MAX."""
+        return min(max(1, statistics.median(self.rounds or [0]) / QUIET_NS), FACTOR_MAX)

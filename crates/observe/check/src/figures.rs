@@ -55,6 +55,10 @@ impl Place {
 
 type Found = (Chosen, Place);
 
+/// The chains to which a rule applies. An error has the id or the ends that the rule names, and the
+/// reason why no chain was chosen.
+pub(crate) type FoundChains<'m> = Result<Vec<(Chosen, Measured<'m>)>, (String, String)>;
+
 /// The chains of a model to which the rules of a requirements file apply. Finding the chains takes
 /// longer than judging their figures. A caller that checks models with the same chains again and
 /// again therefore finds the chains only once.
@@ -76,11 +80,7 @@ impl Selection {
 
     /// Returns the chains to which the chain rule with the index `rule` applies, with the figures
     /// that these chains have in `model`.
-    pub(crate) fn chains<'m>(
-        &self,
-        model: &'m Model,
-        rule: usize,
-    ) -> Result<Vec<(Chosen, Measured<'m>)>, (String, String)> {
+    pub(crate) fn chains<'m>(&self, model: &'m Model, rule: usize) -> FoundChains<'m> {
         let Some(found) = self.chains.get(rule) else {
             return Ok(Vec::new());
         };

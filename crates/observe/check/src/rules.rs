@@ -1,6 +1,6 @@
 //! Applies each rule of a requirements file to each part of the model that it names.
 
-use crate::figures::{callbacks, is_named, Chosen, Measured, Selection};
+use crate::figures::{callbacks, is_named, Chosen, FoundChains, Measured, Selection};
 use crate::judge::{plain, Bar, Finding, Outcome, Verdict};
 use crate::limit::{Limit, Rate, Time, Unit};
 use crate::requirements::{CallbackRule, ChainRule, CpuRule, Requirements, Structure, ThreadRule};
@@ -56,8 +56,6 @@ pub fn check_selected(
     checker.structure(&requirements.structure);
     checker.findings
 }
-
-type FoundChains<'m> = Result<Vec<(Chosen, Measured<'m>)>, (String, String)>;
 
 struct Checker<'m> {
     model: &'m Model,

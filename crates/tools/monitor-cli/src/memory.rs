@@ -1,4 +1,5 @@
-//! Returns freed memory to the system.
+//! Keeps the monitor's heap small: all threads share one heap, and freed memory returns to the
+//! system.
 
 /// Makes all threads allocate from one heap. The allocator would give each thread a heap of its
 /// own, and [`return_freed`] cannot return the free end of such a heap: after the first incident,

@@ -272,7 +272,7 @@ impl Programs {
     }
 
     /// Starts the ROS 1 nodelets and returns their manager, the process to measure. The program
-    /// that loads the nodelets into the manager has ended by then.
+    /// that loads the nodelets into the manager has ended when this function returns.
     fn start_nodelets(
         &self,
         context: &Context,

@@ -37,6 +37,8 @@ ARTICLES = {"a", "an", "the", "one", "two", "each", "every", "all", "some", "no"
 # Words in -s that are not verbs at the beginning of a comment.
 NO_VERBS = {"this", "its", "as", "was", "is", "has", "does", "always", "plus", "whereas", "less", "us", "ours",
             "theirs", "perhaps", "besides", "sometimes", "afterwards", "these", "times", "items", "names", "bytes"}
+# Literals that nobody reads: SQL, addresses, HTML.
+NOT_READ = re.compile(r"\s*(?:SELECT|INSERT|CREATE TABLE|UPDATE|DELETE|PRAGMA|https?:|<)")
 IMPERATIVES = {"return", "see", "set", "do", "note"}
 
 
@@ -103,12 +105,22 @@ def usual(text):
 
 
 def strings(name):
-    """String literals of Rust code outside of tests, which have at least four words."""
+    """Yields line, text and place of string literals of at least four words; tests, SQL and HTML are left out."""
     text = "\n".join(lines_of(name)).split("#[cfg(test)]\nmod ")[0]
     for found in re.finditer(r'"((?:[^"\\\n]|\\.|\\\n\s*)*)"', re.sub(r"(?m)^\s*//.*$", lambda m: "", text)):
         said = re.sub(r"\\\n\s*", "", found[1])
-        if len(re.findall(r"\b[a-z]{2,}\b", said)) >= 4 and " " in said and not said.startswith(("SELECT", "http", "<")):
-            yield text.count("\n", 0, found.start()) + 1, said
+        if len(re.findall(r"\b[a-z]{2,}\b", said)) >= 4 and " " in said and not NOT_READ.match(said):
+            yield text.count("\n", 0, found.start()) + 1, said, place(text, found)
+
+
+def place(text, found):
+    """Returns the error variant that a literal describes, or the function that it stands in."""
+    before, after = text[:found.start()], text[found.end():]
+    if before.rstrip().endswith("#[error("):
+        variant = re.search(r"\n\s*(\w+)", after)
+        return f"error {variant[1]}" if variant else ""
+    heads = re.findall(r"\bfn (\w+)|\b(?:const|static) (\w+)", before)
+    return f"in {heads[-1][0] or heads[-1][1]}" if heads else ""
 
 
 def sentences(name):
@@ -155,9 +167,9 @@ def items(kind):
                     yield f"{name}:{number}", text + "\n        on: " + head
     elif kind == "message":
         for name in files("*.rs"):
-            if "/tests/" not in name and "/examples/" not in name and "/benches/" not in name:
-                for number, text in strings(name):
-                    yield f"{name}:{number}", text
+            if not re.search(r"/(?:tests|examples|benches)/|tests\.rs$|/testing", name):
+                for number, text, head in strings(name):
+                    yield f"{name}:{number}", text + (f"\n        on: {head}" if head else "")
     elif kind == "sentence":
         for name in files("README.md", "CONTRIBUTING.md", "docs/*.md"):
             for number, text in sentences(name):

@@ -2,6 +2,7 @@
 
 usage: ./dev check watch live [--minutes N]      an hour without plants: memory, descriptors, disk, incidents
        ./dev check watch plants [--singles N]    planted violations: each in one incident, its cause first (9 minutes)
+       ./dev check watch delay [--count N]       from a late execution to journal, metrics, /diagnostics (3 minutes)
        ./dev check watch faults [--seed N] [--count N]     500 random faults: the monitor goes on (10 to 20 minutes)
        ./dev check watch cost [--seconds N]        CPU time of monitor and top, beside the parking demo and SYN
 """
@@ -13,6 +14,7 @@ import sys
 import tempfile
 
 import cost
+import delay
 import faults
 import live
 import plants
@@ -30,6 +32,9 @@ def main():
     part = parts.add_parser("plants")
     part.add_argument("--singles", type=int, default=175)
     part.set_defaults(run=lambda folder, args: plants.run(folder, args.singles))
+    part = parts.add_parser("delay")
+    part.add_argument("--count", type=int, default=60)
+    part.set_defaults(run=lambda folder, args: delay.run(folder, args.count))
     part = parts.add_parser("faults")
     part.add_argument("--seed", type=int, default=1)
     part.add_argument("--count", type=int, default=500)

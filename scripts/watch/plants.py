@@ -21,14 +21,18 @@ AFTER_S = 1
 UNDISTURBED_MS = 40
 
 
-def plan(singles):
-    """Returns causes and chains by slot, and the number of the last slot."""
-    causes, chains, slot = {}, {}, FIRST_SLOT
-    for number in range(singles):
-        # From one chain to the next one.
-        at = slot + (number - slot) % service.CHAINS
-        causes[at] = CAUSES[number % len(CAUSES)]
+def singles(count):
+    """Returns the causes of so many single violations by slot, each on the next chain."""
+    causes, slot = {}, FIRST_SLOT
+    for number in range(count):
+        causes[slot + (number - slot) % service.CHAINS] = CAUSES[number % len(CAUSES)]
         slot += STEP
+    return causes
+
+
+def plan(count):
+    """Returns causes and chains by slot, and the number of the last slot."""
+    causes, chains, slot = singles(count), {}, FIRST_SLOT + count * STEP
     # A burst: twenty violations of one chain in one second. The other chains have a break.
     slot += 25 * SLOTS_PER_S
     for at in range(slot, slot + SLOTS_PER_S):
@@ -120,11 +124,11 @@ def judge(folder, kept):
     return wrong
 
 
-def run(folder, singles):
+def run(folder, count):
     """Plants single violations, a burst and five minutes of them. Returns complaints."""
     path, requirements = os.path.join(folder, "plan.json"), os.path.join(folder, "requirements.yaml")
     kept, domain = os.path.join(folder, "incidents"), service.free_domain()
-    causes, chains, last = plan(singles)
+    causes, chains, last = plan(count)
     service.write_plan(path, last, causes, chains)
     service.write_requirements(requirements)
     say(f"it takes {last // SLOTS_PER_S} s")

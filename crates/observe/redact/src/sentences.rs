@@ -82,4 +82,35 @@ mod tests {
         assert_eq!(said[1], "The period of /node_x:timer(10ms) is measured: its timer was made before the recording.");
         assert_eq!((said.len(), left_out), (2, 2));
     }
+
+    /// Returns the string literals of Rust code that contain a space, with numbers in place of their
+    /// arguments.
+    fn literals(code: &str) -> Vec<String> {
+        let code = code.split("#[cfg(test)]\nmod ").next().unwrap();
+        let lines = code.lines().filter(|l| !l.trim_start().starts_with("//"));
+        let code = lines.collect::<Vec<_>>().join("\n");
+        let parts = code.split('"').skip(1).step_by(2);
+        let plain = parts.map(|text| {
+            let text = text.replace('\\', " ").replace(['{', '}'], "\0");
+            let pieces = text.split('\0').enumerate();
+            let pieces = pieces.map(|(at, piece)| if at % 2 == 0 { piece } else { "1" });
+            let words: String = pieces.collect();
+            words.split_whitespace().collect::<Vec<_>>().join(" ")
+        });
+        plain.filter(|text| text.contains(' ')).collect()
+    }
+
+    #[test]
+    fn each_sentence_about_a_model_stays() {
+        let code = [
+            include_str!("../../document/src/conclude/sentences.rs"),
+            include_str!("../../document/src/conclude/alike.rs"),
+        ];
+        let all: Vec<String> = code.iter().flat_map(|code| literals(code)).collect();
+        assert!(all.len() > 50, "{} literals found", all.len());
+        let speech = Speech::new();
+        let words = all.iter().flat_map(|text| text.split(' '));
+        let unknown: BTreeSet<&str> = words.filter(|w| speech.word(w).is_none()).collect();
+        assert_eq!(unknown, BTreeSet::new(), "add these to words.txt");
+    }
 }

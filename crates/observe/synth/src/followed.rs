@@ -1,6 +1,19 @@
 //! Executions of chains with their steps, and what was seen around them. `onbeat-why` cuts latencies
 //! with them.
 
+use std::vec::Drain;
+
+/// Calls `see` with each item that a `drain_` function of [`Synth`](super::Synth) returned.
+///
+/// After most events, most of these lists are empty. This function only reads the length of an
+/// empty list. A `for` loop would move the iterator first, which costs more.
+#[inline]
+pub fn each<T>(items: Drain<'_, T>, see: impl FnMut(T)) {
+    if items.len() > 0 {
+        items.for_each(see);
+    }
+}
+
 /// One execution of a chain. The latency that the model counts is the time from the start of the
 /// first step to `end_ns`.
 #[allow(missing_docs)] // the names say what they are

@@ -9,7 +9,7 @@
 use crate::explain::{Explanation, Question, Subjects};
 use crate::spool::{put, Records, Spool};
 use onbeat_document::Model;
-use onbeat_synth::followed::{Arrival, ChainEnd, ChainStep, Held, Joined, PathStep};
+use onbeat_synth::followed::{each, Arrival, ChainEnd, ChainStep, Held, Joined, PathStep};
 use onbeat_synth::named::Named;
 use onbeat_synth::observe::Observation;
 use onbeat_synth::{Synth, SynthOptions};
@@ -278,12 +278,12 @@ impl Once {
     /// order in which `Subjects` needs them.
     fn spool_followed(&mut self) {
         let (now, spool, threads) = (self.now, &mut self.spool, &self.threads);
-        for named in self.synth.drain_named() {
+        each(self.synth.drain_named(), |named| {
             let to = spool.record(now, record::RARE);
             put(to, rare::NAMED);
             named.to_words().iter().for_each(|w| put(to, u64::from(*w)));
-        }
-        for held in self.synth.drain_held() {
+        });
+        each(self.synth.drain_held(), |held| {
             if let Some(thread) = threads.get(&held.tid) {
                 let to = spool.record(now, record::HELD);
                 put(to, thread.number);
@@ -291,8 +291,8 @@ impl Once {
                 put(to, now.wrapping_sub(held.end_ns));
                 put(to, u64::from(held.by_tid));
             }
-        }
-        for joined in self.synth.drain_joins() {
+        });
+        each(self.synth.drain_joins(), |joined| {
             let to = spool.record(now, record::JOINED);
             put(to, u64::from(joined.synchroniser));
             put(to, now.wrapping_sub(joined.time_ns));
@@ -304,17 +304,18 @@ impl Once {
             }
             put_times(to, now, &joined.steps);
             self.done.push(joined.steps);
-        }
-        let arrivals = self.synth.drain_arrivals();
-        for arrival in arrivals.filter(|_| self.callbacks) {
-            let to = spool.record(now, record::RARE);
-            put(to, rare::ARRIVAL);
-            put(to, u64::from(arrival.callback));
-            put(to, u64::from(arrival.tid));
-            put(to, now.wrapping_sub(arrival.start_ns));
-            put(to, now.wrapping_sub(arrival.since_ns));
-        }
-        for observation in self.synth.drain_observations() {
+        });
+        each(self.synth.drain_arrivals(), |arrival| {
+            if self.callbacks {
+                let to = spool.record(now, record::RARE);
+                put(to, rare::ARRIVAL);
+                put(to, u64::from(arrival.callback));
+                put(to, u64::from(arrival.tid));
+                put(to, now.wrapping_sub(arrival.start_ns));
+                put(to, now.wrapping_sub(arrival.since_ns));
+            }
+        });
+        each(self.synth.drain_observations(), |observation| {
             if let Observation::Execution {
                 callback,
                 tid,
@@ -329,8 +330,8 @@ impl Once {
                 put(to, now.wrapping_sub(end_ns));
                 put(to, u64::from(callback));
             }
-        }
-        for end in self.synth.drain_chain_ends() {
+        });
+        each(self.synth.drain_chain_ends(), |end| {
             self.scratch.clear();
             put(&mut self.scratch, now.wrapping_sub(end.end_ns));
             put_times(&mut self.scratch, now, &end.steps);
@@ -339,7 +340,7 @@ impl Once {
             put(to, self.scratch.len() as u64);
             to.extend_from_slice(&self.scratch);
             self.done.push(end.steps);
-        }
+        });
         for steps in self.done.drain(..) {
             self.synth.take_back(steps);
         }

@@ -4,7 +4,7 @@ use super::columns::Table;
 use super::system::{Stay, Thread};
 use arrow_schema::ArrowError;
 use onbeat_synth::detail::{Ended, ExecutionSeen, Fate, ItemSeen};
-use onbeat_synth::followed::{ChainEnd, ChainStep, Held, Joined};
+use onbeat_synth::followed::{each, ChainEnd, ChainStep, Held, Joined};
 use onbeat_synth::named::Named;
 use onbeat_synth::{Synth, SynthOptions};
 use onbeat_trace::Event;
@@ -137,36 +137,41 @@ impl Pass {
     fn take(&mut self, rows: &mut impl Take) {
         self.take_followed();
         let at = self.events;
-        for seen in self.synth.drain_executions() {
+        each(self.synth.drain_executions(), |seen| {
             if self.with_stretches {
                 self.reports.push((at, Report::Ran(seen)));
             }
             self.topics.extend(seen.input.map(|i| i.name));
             rows.row(Table::Executions, &execution_row(&seen));
-        }
-        for item in self.synth.drain_items() {
+        });
+        each(self.synth.drain_items(), |item| {
             self.topics.insert(item.name);
             match fate(item.fate) {
                 Some(fate) => rows.row(Table::Items, &item_row(&item, fate)),
                 None => *self.recovered.entry(recovered(&item)).or_default() += 1,
             }
-        }
-        let ends = self.synth.drain_chain_ends();
-        self.reports
-            .extend(ends.map(|end| (at, Report::Ended(end))));
+        });
+        let reports = &mut self.reports;
+        each(self.synth.drain_chain_ends(), |end| {
+            reports.push((at, Report::Ended(end)));
+        });
     }
 
     fn take_followed(&mut self) {
         let (at, synth, reports) = (self.events, &mut self.synth, &mut self.reports);
         if self.with_stretches {
-            let named = synth.drain_named();
-            reports.extend(named.map(|named| (at, Report::Named(named))));
+            each(synth.drain_named(), |named| {
+                reports.push((at, Report::Named(named)));
+            });
             // The parts of one wait are reported latest first, and the history takes parts in order faster.
-            self.held.extend(synth.drain_held());
+            each(synth.drain_held(), |held| self.held.push(held));
             self.held.sort_by_key(|held| held.begin_ns);
-            reports.extend(self.held.drain(..).map(|held| (at, Report::Held(held))));
-            let joins = synth.drain_joins();
-            reports.extend(joins.map(|joined| (at, Report::Joined(joined))));
+            each(self.held.drain(..), |held| {
+                reports.push((at, Report::Held(held)));
+            });
+            each(synth.drain_joins(), |joined| {
+                reports.push((at, Report::Joined(joined)));
+            });
         } else {
             synth.drain_named();
             synth.drain_held();

@@ -280,8 +280,12 @@ fn capture_failed(source: std::io::Error) -> LabError {
 fn read(file: &Path) -> Result<Vec<Sample>> {
     let text = files::text(file)?;
     let samples: Option<Vec<Sample>> = text.lines().map(Sample::read).collect();
-    let mut samples = samples
-        .ok_or_else(|| LabError::unexpected("a sample", "the line does not have six numbers"))?;
+    let mut samples = samples.ok_or_else(|| {
+        LabError::unexpected(
+            "a sample",
+            "the line of this sample does not have six numbers",
+        )
+    })?;
     samples.sort_unstable_by_key(|s| (s.stream, s.number));
     Ok(samples)
 }

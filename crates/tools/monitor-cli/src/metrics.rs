@@ -172,7 +172,7 @@ pub fn families(figures: &Figures<'_>) -> Vec<Family> {
         ),
         (
             "onbeat_values_left_out",
-            "Values that were not counted, because their callback, path, topic or thread was above the maximum number of names.",
+            "Values that were not counted, because onbeat counts only a limited number of callbacks, paths, topics and threads.",
             view.left_out,
         ),
     ] {

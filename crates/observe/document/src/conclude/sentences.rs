@@ -97,10 +97,11 @@ fn coverage(evidence: &Evidence, graph: &Graph) -> BTreeSet<String> {
     for (key, qos) in &evidence.endpoints {
         if qos.len() == qos::MOST {
             sentences.insert(format!(
-                "{} asks for {} or more QoS settings on {}. The others are not listed.",
+                "{} asks for {} or more QoS settings on {}. The model names only {} of them.",
                 key.node,
                 qos::MOST,
-                key.topic
+                key.topic,
+                qos::MOST
             ));
         }
     }
@@ -282,7 +283,7 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::ModeUnseen(s) => format!("The mode {s} was asked for with --mode, and did not begin in {}.", if n == 1 { "one run".into() } else { format!("{n} runs") }),
         Note::UnknownMachine => format!("A lifecycle node that was made before the recording changed its state {times}. Its name is unknown, so no mode began."),
         Note::UnknownHandle => format!("An unknown endpoint was used {times}: it was created before the recording, or the event of its creation was lost."),
-        Note::UnknownWaiter(s) => format!("Several callbacks of a node waited for responses, and it was unknown {times} which of them published {s}. No edge or chain begins with these publications, and their executions are not in the callbacks' times."),
+        Note::UnknownWaiter(s) => format!("Several callbacks of a node waited for responses, and it was unknown {times} which of them published {s}. No edge or chain begins with such a publication, and the execution that published is not in the callbacks' times."),
         Note::Unscheduled(s) => format!("{s} ran {times} on threads without scheduler events. Its execution time then includes preemption."),
         Note::Unclaimed(s) => format!("Items of the link {s} were received {times} where no callback runs. No edge or chain continues from these items."),
         Note::UnseenTime => format!("Work of executors without events of its own took {:.1} ms of CPU time in all.", n as f64 / 1e6),

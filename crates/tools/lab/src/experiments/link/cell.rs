@@ -316,7 +316,7 @@ fn check_crossed_link(plan: &Plan, sent_bytes: u64, arm: &Arm) -> Result<()> {
     if sent_bytes >= content {
         return Ok(());
     }
-    let why = format!("only {sent_bytes} of the {content} bytes that arrived crossed the link");
+    let why = format!("{content} bytes arrived, but only {sent_bytes} bytes crossed the link");
     Err(LabError::program(arm.name, why))
 }
 

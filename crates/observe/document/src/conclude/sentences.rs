@@ -155,7 +155,7 @@ fn of_matching(group: &Group) -> Option<String> {
             ..group.statement(JunctionKind::And)
         };
         format!(
-            "The data do not show which items {node} joins into {topic}: in {} of {} outputs there were several new items, and the latest are assumed. A synchroniser by approximate time may use earlier ones. If it does, state it with --junction '{nearest}'.",
+            "The data do not show which items {node} joins into {topic}: in {} of {} outputs there were several new items, and the latest are assumed. A synchroniser by approximate time may use earlier ones. If {node} does so, state it with --junction '{nearest}'.",
             group.chosen, group.outputs
         )
     })
@@ -262,7 +262,7 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::NodeName(s) => format!("The node {s} is named after its process: its own name was not recorded."),
         Note::OutOfOrder => format!("An event came {times} with an earlier time than the event before it. It counts at the later of the two times."),
         Note::Outside(s) => format!("{s} was published outside of callbacks {times}. Chains of these items begin with the callback that takes the items."),
-        Note::Overtaken(s) => format!("A callback took {n} items of {s} and then a later one before it published anything. The earlier items count as taken, but no chain follows them."),
+        Note::Overtaken(s) => format!("A callback took {n} items of {s} and then a later item before it published anything. The earlier items count as taken, but no chain follows them."),
         Note::Shared(s) => format!("{s} ran {times} together with other callbacks of its action, which rclpy runs without a break between them. These executions are not in its times."),
         Note::PairsCapped => format!("There are more pairs of a source and a sink than the model keeps, so its field 'end_to_end' lacks {n} outputs. Name the ends that matter with --from and --to."),
         Note::PeriodChanged(s) => format!("The period of {s} was changed {times}. The model shows the period with which the timer was made, also in its name."),

@@ -232,7 +232,7 @@ fn incidents(all: &mut Collector, counters: &Counters) {
     all.begin(
         "onbeat_late_executions",
         Kind::Counter,
-        "Executions of a chain that missed the deadline of the chain.",
+        "Chain executions that missed the deadline of their chain.",
     );
     all.count(&[], counters.late);
     all.begin(

@@ -19,7 +19,7 @@ pub fn frames(data: &[u8]) {
 pub fn handshake(data: &[u8]) {
     assert!(
         !fuzzing::handshake(data, [7; 32]),
-        "a stranger was taken for the peer"
+        "the handshake accepted an end that does not have the key"
     );
     assert!(fuzzing::hello(data), "a hello changes when it is written");
 }

@@ -93,7 +93,7 @@ fn validate(all: &Requirements) -> Result<(), RequirementsError> {
         if let Some(i) = paths.iter().position(Vec::is_empty) {
             return fault(
                 format!("structure.{name}[{i}]"),
-                "name the nodes and topics of the path: [/lidar, /brake]",
+                "name the nodes and topics of the path, like [/lidar, /brake]",
             );
         }
     }

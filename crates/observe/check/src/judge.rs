@@ -269,7 +269,7 @@ impl Bar {
             }
         }
         let measured = format!(
-            "up to {} away from a whole number of periods",
+            "latencies up to {} away from a whole number of periods",
             duration(furthest)
         );
         match (surely, maybe) {
@@ -277,7 +277,7 @@ impl Bar {
             (0, _) => Outcome::of(
                 (
                     Verdict::NotKnown,
-                    "the model stores latencies in steps that are wider than the limit. Allow a larger deviation".into(),
+                    "the model stores latencies in buckets that are larger than the allowed deviation. Allow a larger deviation".into(),
                 ),
                 measured,
             ),

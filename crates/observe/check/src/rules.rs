@@ -149,7 +149,7 @@ impl<'m> Checker<'m> {
             if let Some(limit) = &rule.logical {
                 let first = self.callback(&chain.callbacks[0]);
                 let outcome = self.logical(first.and_then(|c| c.period_ns), &f.latency_ns, limit);
-                let said = format!("{limit} away from a whole number of periods");
+                let said = format!("latency {limit} away from a whole number of periods");
                 self.add(format!("{place}.let"), &about, said, outcome);
             }
         }
@@ -210,12 +210,12 @@ impl<'m> Checker<'m> {
         if found.is_empty() {
             let name = rule.callback.as_ref().or(rule.node.as_ref());
             let name = name.cloned().unwrap_or_default();
-            let what = if rule.callback.is_some() {
-                "callback of this id"
+            let why = if rule.callback.is_some() {
+                "the model has no callback with this id"
             } else {
-                "callback of this node"
+                "the model has no callback of this node"
             };
-            return self.absent(place, &name, format!("the model has no {what}"));
+            return self.absent(place, &name, why.into());
         }
         for callback in found {
             let about = Chosen::of(callback);
@@ -486,7 +486,9 @@ impl<'m> Checker<'m> {
     fn losses(&self, verdict: Verdict) -> String {
         let lost: u64 = self.model.runs.iter().flat_map(|r| r.lost.values()).sum();
         match lost > 0 && verdict == Verdict::Violated {
-            true => format!("{lost} events of the recordings were lost, so a part may be missing"),
+            true => format!(
+                "{lost} events of the recordings were lost, so a part of the model may be missing"
+            ),
             false => String::new(),
         }
     }
@@ -530,7 +532,9 @@ impl<'m> Checker<'m> {
 }
 
 fn untimed() -> Outcome {
-    Outcome::not_known("executions have no execution time. Record their context switches too")
+    Outcome::not_known(
+        "the load is unknown, because executions have no execution time. Record their context switches",
+    )
 }
 
 fn load<U: Unit>((least, most): (f64, f64), observed_ns: u64, limit: &Limit<U>) -> Outcome {
@@ -543,7 +547,7 @@ fn load<U: Unit>((least, most): (f64, f64), observed_ns: u64, limit: &Limit<U>) 
             let seconds = observed_ns as f64 / 1e9;
             (
                 Verdict::NotKnown,
-                format!("only {seconds:.1} s were recorded, but a load needs 10 s. Record longer"),
+                format!("only {seconds:.1} s were recorded, but a load is judged from 10 s on. Record longer"),
             )
         }
         (true, true) => (Verdict::Passed, String::new()),

@@ -386,7 +386,7 @@ fn a_directory_without_a_usable_trace_is_refused_in_one_line() {
     let text = std::fs::read_to_string(&metadata).unwrap();
     std::fs::write(&metadata, text.replace("string", "strong")).unwrap();
     std::fs::write(&metadata, text.replace("uint16_t;", "uint17_t;")).unwrap();
-    refused("a type of this name is not declared");
+    refused("the type that is named here is not declared");
     let nested = "struct { ".repeat(40) + &"} a; ".repeat(40);
     std::fs::write(&metadata, format!("/* CTF 1.8 */ typealias {nested} := x;")).unwrap();
     refused("nested too deeply");

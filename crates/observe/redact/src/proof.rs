@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 /// The error that a redacted model would still contain a word of a hidden name.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{word}' is part of a hidden name and would stay in '{text}'. Make the name that contains it visible too, or hide both (nothing was written)")]
+#[error("'{word}' is part of a hidden name and would stay in the model, in '{text}'. Show the hidden name too, or hide the name in this text too (nothing was written)")]
 pub struct Leak {
     pub word: String,
     pub text: String,

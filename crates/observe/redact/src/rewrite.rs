@@ -301,7 +301,7 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         ));
         if redacted.unmeasured > 0 {
             coverage.insert(format!(
-                "Only the mean latency is known of {} paths through hidden parts, as a share of their chains. The model was not made with the policy.",
+                "Of {} paths through hidden parts, only the mean latency is known, as a share of the mean latency of their chains. The model was not made with the policy.",
                 redacted.unmeasured
             ));
         }

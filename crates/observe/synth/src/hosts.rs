@@ -184,11 +184,11 @@ impl Clock {
         }
         let off = match self.within_ns {
             Some(within) => format!(
-                "The error of this offset, and of latencies between these hosts, is at most {:.3} ms.",
+                "The error of this clock offset, and of latencies between the two hosts, is at most {:.3} ms.",
                 within as f64 / 1e6
             ),
-            None => "This offset is only a bound, because messages went in one direction only: the fastest message is assumed to \
-                have taken no time. Latencies between these hosts are too short by the time that this message really took."
+            None => "This clock offset is only a bound, because messages went in one direction only: the fastest message is assumed to \
+                have taken no time. Latencies between the two hosts are too short by the time that this message really took."
                 .into(),
         };
         let (to, back) = self.messages;

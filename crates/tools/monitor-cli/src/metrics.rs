@@ -162,7 +162,7 @@ pub fn families(figures: &Figures<'_>) -> Vec<Family> {
         ),
         (
             "onbeat_forgotten_callbacks",
-            "Callbacks of other nodes that were forgotten, because their endpoint or timer ended more than an hour ago.",
+            "Callbacks that were forgotten, because their endpoint or timer ended more than an hour ago. Callbacks of forgotten nodes do not count.",
             view.forgotten_callbacks,
         ),
         (
@@ -172,7 +172,7 @@ pub fn families(figures: &Figures<'_>) -> Vec<Family> {
         ),
         (
             "onbeat_values_left_out",
-            "Values that were not counted because too many names exist.",
+            "Values that were not counted, because onbeat counts only a limited number of callbacks, paths, topics and threads.",
             view.left_out,
         ),
     ] {
@@ -232,7 +232,7 @@ fn incidents(all: &mut Collector, counters: &Counters) {
     all.begin(
         "onbeat_late_executions",
         Kind::Counter,
-        "Executions of chains that missed their deadlines.",
+        "Chain executions that missed the deadline of their chain.",
     );
     all.count(&[], counters.late);
     all.begin(
@@ -258,7 +258,7 @@ fn incidents(all: &mut Collector, counters: &Counters) {
     all.begin(
         "onbeat_programs",
         Kind::Counter,
-        "Starts of the program that --exec names.",
+        "Starts of the program of --exec, and starts that were left out.",
     );
     all.count(&[("result", "started")], counters.programs_started);
     all.count(&[("result", "left_out")], counters.programs_left_out);
@@ -351,7 +351,7 @@ fn topics(all: &mut Collector, view: &View) {
         ("onbeat_topic_taken_items", "Items that were taken."),
         (
             "onbeat_topic_lost_items",
-            "Items that were never taken for an unknown reason.",
+            "Items that were never taken. The reason is unknown.",
         ),
         (
             "onbeat_topic_overwritten_items",

@@ -130,7 +130,7 @@ impl Session {
     pub fn status(&self) -> String {
         let [passed, unknown, violated] = self.watch.verdicts();
         format!(
-            "{passed} requirements hold, {violated} are violated, {unknown} are not known; {} incidents, {} go on",
+            "{passed} requirements hold, {violated} are violated, {unknown} are not known; {} incidents began, and {} of them go on",
             self.counters.incidents, self.counters.open
         )
     }

@@ -59,7 +59,7 @@ impl Observer for Watching<'_> {
 
     fn refused(&mut self, why: &RecordError) {
         let why = term::one_line(&why.to_string());
-        let text = format!("watching as with --preload: {why}");
+        let text = format!("BPF programs were refused, so onbeat watches as with --preload: {why}");
         self.session.say(Level::Notice, &text);
     }
 

@@ -86,7 +86,9 @@ impl Lexer<'_> {
             }
         }
         if !first.is_ascii_graphic() {
-            return Err(self.wrong("a character is not allowed at this place"));
+            return Err(
+                self.wrong("a character outside of texts and comments is not printable ASCII")
+            );
         }
         self.skip(first.len_utf8());
         Ok(Some(Token::Mark(first)))
@@ -138,6 +140,6 @@ impl Lexer<'_> {
                 break;
             }
         }
-        Err(self.wrong("a text does not end"))
+        Err(self.wrong("a text in quotation marks has no closing quotation mark"))
     }
 }

@@ -122,7 +122,11 @@ impl<'a> Parser<'a> {
                 '{' => "'{' is expected",
                 '}' => "'}' is expected",
                 '=' => "'=' is expected",
-                _ => "another character is expected",
+                '>' => "'>' is expected",
+                '(' => "'(' is expected",
+                ')' => "')' is expected",
+                ']' => "']' is expected",
+                _ => "a different punctuation mark is expected",
             })),
         }
     }
@@ -340,7 +344,7 @@ impl<'a> Parser<'a> {
                 return Ok(ty.clone());
             }
         }
-        Err(self.wrong("a type of this name is not declared"))
+        Err(self.wrong("the type that is named here is not declared"))
     }
 
     fn integer(&mut self) -> Parsed<Integer> {
@@ -412,7 +416,8 @@ impl<'a> Parser<'a> {
         };
         if !self.takes(&Token::Mark('{')) {
             let known = name.and_then(|name| self.aliases.get(&name)).cloned();
-            let known = known.ok_or_else(|| self.wrong("a type of this name is not declared"))?;
+            let known =
+                known.ok_or_else(|| self.wrong("the type that is named here is not declared"))?;
             return match (&known.shape, tag) {
                 (Shape::Variant(None, _), Some(_)) => Err(self
                     .wrong("a variant was declared without its tag, which onbeat does not read")),

@@ -359,7 +359,7 @@ fn path_figures(id: &str, key: &PathKey, f: &ChainFigures) -> Result<PathFigures
             sums,
         }),
         _ => Err(RecoverError::Inconsistent(format!(
-            "chain '{id}' does not have one share per callback and edge"
+            "chain '{id}' does not have one entry in 'shares' for each callback and each edge"
         ))),
     }
 }
@@ -378,7 +378,7 @@ fn path(
     let inside = own.iter().all(|&i| 0 < i && i < callbacks.len());
     if !inside || own.windows(2).any(|w| w[0] >= w[1]) {
         return Err(RecoverError::Evidence(format!(
-            "a path to '{}' names sync vertices that are not on the path",
+            "a path to '{}' names vertices of synchronisers that are not on the path",
             callbacks.last().map_or("", |c| c.as_str())
         )));
     }

@@ -81,7 +81,7 @@ fn of_edge(e: &Edge) -> Option<String> {
             "{from} makes the task {to}. It is assumed that nothing else makes this task."
         ),
         Assumed::Waited => format!(
-            "{to} waited for the response that {from} got, and then continued. It is assumed to use the response."
+            "{to} waited for the response that {from} got, and then continued. {to} is assumed to use the response."
         ),
     })
 }
@@ -97,10 +97,11 @@ fn coverage(evidence: &Evidence, graph: &Graph) -> BTreeSet<String> {
     for (key, qos) in &evidence.endpoints {
         if qos.len() == qos::MOST {
             sentences.insert(format!(
-                "{} asks for {} or more QoS settings on {}; more are not listed.",
+                "{} asks for {} or more QoS settings on {}. The model names only {} of them.",
                 key.node,
                 qos::MOST,
-                key.topic
+                key.topic,
+                qos::MOST
             ));
         }
     }
@@ -118,7 +119,7 @@ fn of_group(group: &Group) -> Option<String> {
             ));
         }
         Criterion::DataFlow => format!(
-            "because each output followed a new input of each (confidence {:.2})",
+            "because each output followed a new input of each of them (confidence {:.2})",
             group.confidence
         ),
     };
@@ -154,7 +155,7 @@ fn of_matching(group: &Group) -> Option<String> {
             ..group.statement(JunctionKind::And)
         };
         format!(
-            "The data do not show which items {node} joins into {topic}: in {} of {} outputs there were several new items, and the latest are assumed. A synchroniser by approximate time may use earlier ones. If it does, state it with --junction '{nearest}'.",
+            "The data do not show which items {node} joins into {topic}: in {} of {} outputs there were several new items, and the latest are assumed. A synchroniser by approximate time may use earlier ones. If {node} does so, state it with --junction '{nearest}'.",
             group.chosen, group.outputs
         )
     })
@@ -248,11 +249,11 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::ClockStep => format!("The machine's clock was set {times}. Near each change, the release jitter of timers on system time was not measured."),
         Note::Cut(s) => format!("Parts of chains are chains of their own ({s}), as stated with --from and --to. Of each execution of the last callback of a part, only the first output counts."),
         Note::CutOff(s) => format!("{s} was cut off {times} by the end of its process. These executions are not in its times."),
-        Note::Doubled(s) => format!("Items of the link {s} were received {times} at an end that had them already. Nothing else counts these items."),
+        Note::Doubled(s) => format!("Items of the link {s} were received {times} at an end that had them already. No other count contains these items."),
         Note::Foreign(s) => format!("Messages on {s} came {times} from publishers outside the recording."),
         Note::HelperTime => format!("Threads that were made by callbacks' threads, but run no callbacks and publish nothing (a pool, OpenMP), used {:.1} ms of CPU time. It is unknown for which callbacks, so this time is missing in the callbacks' times.", n as f64 / 1e6),
         Note::Ignored(s) => format!("No chain goes through {s}, because it is infrastructure. {n} of its items were taken. Use --ignore to name other topics, or none."),
-        Note::Input(s) => format!("Chains begin with {s}, whoever publishes it, as stated with --input. The latency of these chains counts from that publication."),
+        Note::Input(s) => format!("Chains begin with {s}, whoever publishes it, as stated with --input. The latency of these chains counts from the publication of {s}."),
         Note::Link(s) => format!("The link '{s}' was not followed: one of its callbacks did not run under that id."),
         Note::Junction(s) => format!("The junction '{s}' is used as stated with --junction."),
         Note::LostSwitch => format!("A scheduler event was missing {times}. Executions near a gap have no execution time, and count as untimed."),
@@ -261,7 +262,7 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::NodeName(s) => format!("The node {s} is named after its process: its own name was not recorded."),
         Note::OutOfOrder => format!("An event came {times} with an earlier time than the event before it. It counts at the later of the two times."),
         Note::Outside(s) => format!("{s} was published outside of callbacks {times}. Chains of these items begin with the callback that takes the items."),
-        Note::Overtaken(s) => format!("A callback took {n} items of {s} and then a later one before it published anything. The earlier items count as taken, but no chain follows them."),
+        Note::Overtaken(s) => format!("A callback took {n} items of {s} and then a later item before it published anything. The earlier items count as taken, but no chain follows them."),
         Note::Shared(s) => format!("{s} ran {times} together with other callbacks of its action, which rclpy runs without a break between them. These executions are not in its times."),
         Note::PairsCapped => format!("There are more pairs of a source and a sink than the model keeps, so its field 'end_to_end' lacks {n} outputs. Name the ends that matter with --from and --to."),
         Note::PeriodChanged(s) => format!("The period of {s} was changed {times}. The model shows the period with which the timer was made, also in its name."),
@@ -282,7 +283,7 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::ModeUnseen(s) => format!("The mode {s} was asked for with --mode, and did not begin in {}.", if n == 1 { "one run".into() } else { format!("{n} runs") }),
         Note::UnknownMachine => format!("A lifecycle node that was made before the recording changed its state {times}. Its name is unknown, so no mode began."),
         Note::UnknownHandle => format!("An unknown endpoint was used {times}: it was created before the recording, or the event of its creation was lost."),
-        Note::UnknownWaiter(s) => format!("It was unknown {times} which of several callbacks of a node that waited for responses published {s}. No edge or chain begins there, and these executions are not in the callbacks' times."),
+        Note::UnknownWaiter(s) => format!("Several callbacks of a node waited for responses, and it was unknown {times} which of them published {s}. No edge or chain begins with such a publication, and the execution that published is not in the callbacks' times."),
         Note::Unscheduled(s) => format!("{s} ran {times} on threads without scheduler events. Its execution time then includes preemption."),
         Note::Unclaimed(s) => format!("Items of the link {s} were received {times} where no callback runs. No edge or chain continues from these items."),
         Note::UnseenTime => format!("Work of executors without events of its own took {:.1} ms of CPU time in all.", n as f64 / 1e6),

@@ -206,7 +206,7 @@ mod no_subject {
         match String::deserialize(d)?.as_str() {
             "" => Ok(()),
             other => Err(serde::de::Error::custom(format_args!(
-                "a note of this kind cannot have a subject such as '{other}'"
+                "the note's kind allows no subject, but the note has the subject '{other}'"
             ))),
         }
     }

@@ -25,7 +25,7 @@ use thiserror::Error;
 pub enum AttachError {
     #[error("the channel already has a producer. Drop that producer first.")]
     SecondProducer,
-    #[error("all {consumers} places for consumers and observers are taken. Raise `consumers` in the channel's options.")]
+    #[error("the channel already has {consumers} consumers and observers, its limit. Raise `consumers` in the channel's options.")]
     Full { consumers: usize },
     #[error("the waker already waits for {most} consumers in shared memory, its limit. Use a second thread with its own waker.")]
     WakerFull { most: usize },

@@ -86,7 +86,12 @@ impl std::fmt::Display for Schedule {
             Schedule::Period { period_ns, .. } => write!(f, "every {} ms", ms(period_ns)),
             Schedule::Slots {
                 cycle_ns, slots, ..
-            } => write!(f, "in {} slots of {} ms", slots.len(), ms(cycle_ns)),
+            } => write!(
+                f,
+                "in {} slots of a cycle of {} ms",
+                slots.len(),
+                ms(cycle_ns)
+            ),
             Schedule::After { delay_ns, start } => {
                 write!(f, "{} ms after ", ms(delay_ns))?;
                 match start {

@@ -165,7 +165,9 @@ mod system {
     }
 
     fn differs(what: &str) -> io::Error {
-        io::Error::other(format!("the kernel has set {what}"))
+        io::Error::other(format!(
+            "the kernel did not apply the setting, but has set {what}"
+        ))
     }
 
     pub(super) fn run_on(cpus: &[usize]) -> io::Result<()> {

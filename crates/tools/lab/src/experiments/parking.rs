@@ -237,7 +237,7 @@ fn summarise(context: &mut Context, report: &mut Report, model: &Model, part: Pa
             model.runs.len(),
             match part {
                 Part::Alone => "",
-                Part::BesideSyn => " beside the synthetic demo SYN",
+                Part::BesideSyn => ", while the synthetic demo SYN runs",
             }
         ),
         "callback | node | executions | mBCET | mACET | mWCET | load, % | mBCET in the thesis | mACET in the thesis | mWCET in the thesis",
@@ -340,7 +340,7 @@ fn figure_3_9(
     };
     let axes = Axes::new("runs merged", "execution time, ms");
     let svg = lines(
-        "cb2: estimates over the number of runs (Figure 3.9)",
+        "Estimated execution times of callback cb2 over the number of runs (Figure 3.9)",
         axes,
         &[line("mWCET", 2), line("mACET", 1), line("mBCET", 0)],
     )?;

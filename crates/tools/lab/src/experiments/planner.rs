@@ -122,16 +122,22 @@ fn synthetic(rng: &mut Rng, count: usize) -> Vec<Case> {
     vec![
         draw(
             "parking",
-            "range and mean of the thesis's chain",
+            "latencies with the range and mean of the thesis's chain",
             &mut |u| order(u, 5, 4),
         ),
-        draw("skewed", "mostly short latencies, a long tail", &mut |u| {
-            order(u, 12, 2)
-        }),
-        draw("bimodal", "two modes of the environment", &mut |u| {
-            let (centre, width) = if u() < 0.6 { (0.2, 0.16) } else { (0.8, 0.2) };
-            centre + width * (order(u, 3, 2) - 0.5) * 2.0
-        }),
+        draw(
+            "skewed",
+            "mostly short latencies, a few long ones",
+            &mut |u| order(u, 12, 2),
+        ),
+        draw(
+            "bimodal",
+            "latencies around two values, as in two modes",
+            &mut |u| {
+                let (centre, width) = if u() < 0.6 { (0.2, 0.16) } else { (0.8, 0.2) };
+                centre + width * (order(u, 3, 2) - 0.5) * 2.0
+            },
+        ),
     ]
 }
 
@@ -315,7 +321,10 @@ fn figures(report: &mut Report, cases: &[Case], cells: &[Cell], fifo_ms: &[f64])
                     cell.optimal_ms,
                     "ms",
                 )
-                .baseline(value, "thesis, Table 4.4, its own latencies")
+                .baseline(
+                    value,
+                    "thesis, Table 4.4, computed from the thesis's latencies",
+                )
                 .samples(cases[0].latencies_ns.len() as u64),
             );
         }
@@ -323,7 +332,7 @@ fn figures(report: &mut Report, cases: &[Case], cells: &[Cell], fifo_ms: &[f64])
     if let (Some(one), Some(three)) = (of(0, 1), of(0, 3)) {
         let under = |ms: f64| (1.0 - three.optimal_ms / ms) * 100.0;
         let thesis_under = |ms: f64| 100.0 * (1.0 - 71.3 / ms);
-        let random = "thesis, Table 4.4, one random placement";
+        let random = "thesis, Table 4.4, one random placement of the bands";
         for (what, value, thesis, source) in [
             ("over_fifo", -under(fifo_ms[0]), -thesis_under(67.4), TABLE),
             (
@@ -443,7 +452,7 @@ fn plots(context: &mut Context, cases: &[Case], cells: &[Cell], fifo_ms: &[f64])
         line("PySwarms, median", 0, &Cell::swarm_ms),
         line("random, mean of 200", 0, &|c| Some(c.random_ms)),
         Line {
-            name: "thesis (its own chain)".into(),
+            name: "thesis (its latencies)".into(),
             points: vec![(1.0, 86.6), (3.0, 71.3)],
         },
     ];
@@ -467,11 +476,11 @@ fn plots(context: &mut Context, cases: &[Case], cells: &[Cell], fifo_ms: &[f64])
         .enumerate()
         .map(|(i, case)| line(case.name, i, &over(i)))
         .collect();
-    let axes = Axes::new("latency bands", "average above SCHED_FIFO, %");
+    let axes = Axes::new("latency bands", "increase of the average, %");
     context.plot(
         "shapes.svg",
         &lines(
-            "Average latency of optimal bands above SCHED_FIFO",
+            "Increase of the average latency from SCHED_FIFO to optimal bands",
             axes,
             &series,
         )?,

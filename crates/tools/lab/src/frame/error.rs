@@ -15,12 +15,12 @@ pub enum LabError {
         experiment: &'static str,
         known: String,
     },
-    #[error("{experiment} {lacks}. Omit {option}")]
+    #[error("{experiment}: {lacks}. Omit {option}")]
     NoExtra {
         experiment: &'static str,
         option: &'static str,
-        /// The reason why the experiment does not have the option, for example "streams no
-        /// messages".
+        /// The reason why the experiment does not have the option, for example "the
+        /// experiment streams no messages".
         lacks: &'static str,
     },
     #[error("{action} {} failed: {source}", path.display())]

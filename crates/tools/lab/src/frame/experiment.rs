@@ -23,9 +23,9 @@ pub enum Extra {
 impl Extra {
     pub fn words(self) -> (&'static str, &'static str) {
         match self {
-            Extra::Long => ("--long", "has no long runs"),
-            Extra::Arrivals => ("--arrivals", "streams no messages"),
-            Extra::Before => ("--baseline", "does not compare builds"),
+            Extra::Long => ("--long", "the experiment has no long runs"),
+            Extra::Arrivals => ("--arrivals", "the experiment streams no messages"),
+            Extra::Before => ("--baseline", "the experiment does not compare builds"),
         }
     }
 }

@@ -85,7 +85,7 @@ pub trait Peer: Sync {
     /// arrived by then. Returns the message's number and the time just before it was given back.
     /// Returns `None` if no message comes. Only for middleware whose producer can wait.
     fn give_back_at(&self, _reader: &mut Self::Reader, _at_ns: i64) -> Option<(i64, i64)> {
-        die("producers of this peer never wait: it has no roles slow and flood")
+        die("this program has no roles slow and flood, because its producers never wait")
     }
 }
 

@@ -26,7 +26,7 @@ use std::process::Command;
 
 pub const EXPERIMENT: Experiment = Experiment {
     name: "inhibition",
-    about: "delays by a real-time program on the core of a middleware's threads: ping-pong, M1 to M4 (document 001)",
+    about: "delays of a ping-pong by a real-time program on the core of a middleware's threads (measures M1 to M4 of document 001)",
     parts: &["cyclonedds", "fastdds", "ros2", "cause", "minute"],
     takes: &[Extra::Long],
     run,

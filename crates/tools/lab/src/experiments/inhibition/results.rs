@@ -65,7 +65,7 @@ fn ms(us: f64) -> String {
 
 fn measures(middleware: Middleware, arms: &[Arm]) -> Table {
     let title = format!(
-        "{}: M1 to M4 (medians and extremes of all runs)",
+        "{}: the measures M1 to M4 of document 001 (medians and extremes of all runs)",
         middleware.name()
     );
     let head =
@@ -105,8 +105,8 @@ unanswered pings | packets per loop";
 /// The interval comes from the runs, because the loops within a run depend on one another.
 fn means(middleware: Middleware, arms: &[Arm]) -> Table {
     let title = format!(
-        "{}: means of the runs' means with 80 % intervals, ms (M3: answers that came; replaced: samples more than \
-         1.5 interquartile ranges outside of the box are replaced by the median)",
+        "{}: mean over all runs of the mean of each run, with 80 % intervals, ms (M3 counts only answers that came. \
+         'Replaced': samples more than 1.5 interquartile ranges outside of the box are replaced by the median)",
         middleware.name()
     );
     let head = "condition | M1 (whole run) | M2 (sending) | M3 (answer) | M3, replaced";
@@ -270,12 +270,12 @@ fn plots(context: &mut Context, middleware: Middleware, arms: &[Arm]) -> Result<
     for (file, what, series) in [
         (
             "m2",
-            "M2, wake-up to ping sent",
+            "M2, time from the wake-up until the ping is sent",
             series(|r| &r.measures.send_us),
         ),
         (
             "m3",
-            "M3, ping to answer",
+            "M3, time from the ping to its answer",
             series(|r| &r.measures.answer_us),
         ),
     ] {
@@ -313,7 +313,7 @@ fn box_plot(part: &str, arms: &[Arm]) -> Result<String> {
         .to_vec();
     let names = ["none", "before", "at once", "later"].map(str::to_owned);
     boxes(
-        &format!("{part}: M3, ping to answer"),
+        &format!("{part}: M3, time from the ping to its answer"),
         ("inhibitor", "ms"),
         &names,
         &series,

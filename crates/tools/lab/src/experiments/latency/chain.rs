@@ -58,7 +58,7 @@ pub fn ping_pong(context: &mut Context, report: &mut Report, peers: &Peers) -> R
             series.add(bytes, values, u64::from(count));
         }
     }
-    let title = "Ping-pong with an answer of 64 bytes, Figure 9";
+    let title = "Latency of a ping-pong with an answer of 64 bytes, Figure 9";
     tables::add(context, report, ("pingpong", title), &all)
 }
 
@@ -127,7 +127,7 @@ pub fn five_nodes(context: &mut Context, report: &mut Report, peers: &Peers) -> 
     tables::add(
         context,
         report,
-        ("chain", "A chain of five nodes, Figure 10"),
+        ("chain", "Latency of a chain of five nodes, Figure 10"),
         &steps,
     )
 }

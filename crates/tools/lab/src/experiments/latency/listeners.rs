@@ -64,7 +64,10 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
     tables::add(
         context,
         report,
-        ("listeners", "A talker and its listeners, Figures 6 to 8"),
+        (
+            "listeners",
+            "Latency from a talker to its listeners, Figures 6 to 8",
+        ),
         &all,
     )?;
     report.tables.push(equality);

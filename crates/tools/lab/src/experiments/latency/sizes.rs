@@ -113,7 +113,7 @@ pub fn middlewares(context: &mut Context, report: &mut Report, peers: &Peers) ->
         let series = Series::new(transport.name, transport.id);
         arms.push(over_sizes(context, peers, command, series)?);
     }
-    let title = "Middlewares compared: real-time, idle";
+    let title = "Latency of the middlewares, real-time threads, idle machine";
     tables::add(context, report, ("middlewares", title), &arms)
 }
 pub fn conditions(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {

@@ -77,7 +77,7 @@ pub const OURS: Arm = arm("ours", "ours", 5);
 /// The arm with all streams of a process on one connection, on which the most urgent chunk leaves
 /// first. The socket's send buffer has the size of one window of flow control ([`WINDOW_NS`]). Only
 /// the part `connections` of the experiment measures this arm, and compares it with [`OURS`].
-pub const MULTIPLEXED: Arm = arm("one for all classes", "multiplexed", 8);
+pub const MULTIPLEXED: Arm = arm("one connection for all classes", "multiplexed", 8);
 /// The arm with a channel of onbeat-flow that has several consumers on the other host. Only the
 /// part `consumers` of the experiment measures this arm.
 pub const CHANNELS: Arm = arm("channel", "channels", 5);
@@ -224,8 +224,8 @@ impl Arm {
 
 const UNAVAILABLE: [(&str, &str); 1] = [
     (
-    "verbs, and libfabric over verbs",
-    "this kernel has no rdma_rxe. The virtual machine of `./dev test link-verbs` has it, but emulates time, so it tests function only",
+    "RDMA verbs, and libfabric over verbs",
+    "this kernel has no rdma_rxe. The virtual machine of `./dev test link-verbs` has it. That machine emulates time, so it can show that links work, but not how fast they are",
     ),
 ];
 

@@ -26,7 +26,7 @@ const MTU: usize = 1500;
 /// The longest time that a message spends in the kernels and on the virtual wire, in ns, in
 /// addition to the time for its bytes.
 const WAY_NS: u64 = 100_000;
-const ARMS: [&str; 2] = ["the machine as it is", "beside a load of all CPUs"];
+const ARMS: [&str; 2] = ["the machine as it is", "while a load uses all CPUs"];
 /// The precision, in ns, with which a link records the end and the length of a stall.
 const RECORD_NS: i64 = 10_000;
 const MOST_SHOWN: usize = 12;
@@ -199,7 +199,7 @@ fn add_results(
     late: &[Late],
 ) {
     let title = "Longest latency and its bound on a port of 1 Gbit/s that three streams share, us";
-    let head = "priority, message | bound: wire | bound: CPU | bound: both | longest latency | bound / longest latency | \
+    let head = "priority, message | wire's part of the bound | CPU's part of the bound | bound | longest latency | bound / longest latency | \
 longest latency beside load | messages | messages later than the bound | late messages that no broken assumption explains";
     let mut table = Table::new(title, head);
     for (at, (priority, bytes, _)) in STREAMS.into_iter().enumerate() {
@@ -238,7 +238,7 @@ longest latency beside load | messages | messages later than the bound | late me
     report.tables.push(table);
     let Cpu { wake_ns, stall_ns } = Cpu::default();
     report.note(format!(
-        "bound: the time from when the sender has the complete message until the receiver can read it. It assumes that steps of threads take {} us, stalls add up to {} us, the way takes {} us, senders wake up at most {} us after their period (jitter), and links are not encrypted. The column 'longest latency' has runs on the machine as it is. Two broken assumptions explain a message that was later than its bound: recorded stalls that were longer than assumed by at least this delay, or senders that woke up later than assumed, if a bound with their largest measured jitter allows the latency",
+        "bound: the longest time from when the sender has the complete message until the receiver can read it. Assumptions about threads: a step takes at most {} us, and stalls add up to at most {} us. Assumptions about the way: the kernels and the virtual wire add at most {} us, and links are not encrypted. Senders wake up at most {} us after their period (jitter). The column 'longest latency' has runs on the machine as it is. Broken assumptions explain a message that was later than its bound if a second bound allows its latency. The second bound assumes the largest measured jitter, and adds the time by which recorded stalls were longer than assumed",
         wake_ns / 1000,
         stall_ns / 1000,
         WAY_NS / 1000,
@@ -247,8 +247,8 @@ longest latency beside load | messages | messages later than the bound | late me
 }
 
 fn add_late(report: &mut Report, late: &[Late]) {
-    let title = "The messages that exceeded their bounds most, and the stalls that their links recorded, us";
-    let head = "priority, message | latency | time after the bound | sum of stalls | longest stall of each step | run | explained";
+    let title = "The messages that were latest after their latency bounds, and the stalls that their links recorded, us";
+    let head = "priority, message | latency | time after the bound | sum of stalls | longest stall of each step | run | broken assumptions explain the latency";
     let mut table = Table::new(title, head);
     let mut shown: Vec<&Late> = late.iter().collect();
     shown.sort_by_key(|l| (l.is_explained, -l.beyond_ns));

@@ -280,8 +280,12 @@ fn capture_failed(source: std::io::Error) -> LabError {
 fn read(file: &Path) -> Result<Vec<Sample>> {
     let text = files::text(file)?;
     let samples: Option<Vec<Sample>> = text.lines().map(Sample::read).collect();
-    let mut samples = samples
-        .ok_or_else(|| LabError::unexpected("a sample", "the line does not have six numbers"))?;
+    let mut samples = samples.ok_or_else(|| {
+        LabError::unexpected(
+            "a sample",
+            "the line of this sample does not have six numbers",
+        )
+    })?;
     samples.sort_unstable_by_key(|s| (s.stream, s.number));
     Ok(samples)
 }
@@ -312,7 +316,7 @@ fn check_crossed_link(plan: &Plan, sent_bytes: u64, arm: &Arm) -> Result<()> {
     if sent_bytes >= content {
         return Ok(());
     }
-    let why = format!("only {sent_bytes} of the {content} bytes that arrived crossed the link");
+    let why = format!("{content} bytes arrived, but only {sent_bytes} bytes crossed the link");
     Err(LabError::program(arm.name, why))
 }
 

@@ -59,9 +59,9 @@ pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) ->
 
 fn add_results(report: &mut Report, measured: &[(Arm, Measured)]) {
     let title =
-        "Latency of urgent 1 KB messages with one connection for each of three classes, and with one connection for all classes, us";
+        "Latency of urgent 1 KB messages with one connection for each of three priority classes, and with one connection for all classes, us";
     let head =
-        "| p50 | p99 | p99.9 | max | CPU, % | bytes on the wire / content | messages in their place on the wire, %";
+        "| p50 | p99 | p99.9 | max | CPU, % | bytes on the wire / content | messages on the wire in the order of sending, %";
     let mut table = Table::new(title, head);
     for (arm, of) in measured {
         let latency = Sorted::new(of.latencies_us.iter().copied());
@@ -85,5 +85,5 @@ fn add_results(report: &mut Report, measured: &[(Arm, Measured)]) {
         }
     }
     report.tables.push(table);
-    report.note("connections: here the load and the urgent stream are in one process, since processes cannot share a connection. All threads of this process run under SCHED_FIFO");
+    report.note("connections: in this part, one process sends both the load and the urgent stream, since processes cannot share a connection. All threads of this process run under SCHED_FIFO");
 }

@@ -23,7 +23,7 @@ use cell::Testbed;
 
 pub const EXPERIMENT: Experiment = Experiment {
     name: "link",
-    about: "latency, order, priority and CPU of messages between two hosts, onbeat beside its peers (thesis, Figures 5.6, 5.7, 5.12 to 5.15)",
+    about: "latency, order, priority and CPU of messages between two hosts, onbeat compared with its peers (thesis, Figures 5.6, 5.7, 5.12 to 5.15)",
     parts: &[
             "size-limited",
             "size-unlimited",
@@ -47,22 +47,34 @@ fn run(context: &mut Context) -> Result<Report> {
     let testbed = Testbed::new(Hosts::new()?, arms);
     type Part = fn(&mut Context, &mut Report, &Testbed) -> Result<()>;
     let parts: [(&str, &str, Part); 11] = [
-        ("size-limited", "latency and CPU, 1 Gbit/s", size::limited),
+        (
+            "size-limited",
+            "latency and CPU time on a link of 1 Gbit/s",
+            size::limited,
+        ),
         (
             "size-unlimited",
-            "latency and CPU, no limit",
+            "latency and CPU time on a link without limit",
             size::unlimited,
         ),
-        ("order", "order on the wire", order::measure),
+        ("order", "order of messages on the wire", order::measure),
         ("priority", "small urgent messages", priority::small),
         ("large", "large urgent messages", priority::large),
-        ("window", "bytes ahead of an urgent push", window::measure),
+        (
+            "window",
+            "bytes on the wire ahead of an urgent message",
+            window::measure,
+        ),
         (
             "connections",
-            "one connection for all classes",
+            "one connection for all priority classes",
             connections::measure,
         ),
-        ("bound", "the bound of a port's streams", bound::measure),
+        (
+            "bound",
+            "upper bounds of the latency on a port",
+            bound::measure,
+        ),
         ("consumers", "several consumers", consumers::measure),
         ("network", "a split network", network::split),
         ("contention", "memory contention", network::contention),

@@ -70,7 +70,7 @@ fn times(context: &Context, testbed: &Testbed, arm: &Arm, limited: bool) -> Resu
 }
 
 pub fn split(context: &mut Context, report: &mut Report, testbed: &Testbed) -> Result<()> {
-    let title = "A neural network split over two hosts: medians, ms (Figure 5.15)";
+    let title = "Times of a neural network that is split over two hosts: medians, ms (Figure 5.15)";
     let mut table = Table::new(title, "| computing | communication | whole | p99");
     let thesis = |name: &str, communication: f64| {
         let whole = number(THESIS[0] + communication);
@@ -116,7 +116,7 @@ pub fn split(context: &mut Context, report: &mut Report, testbed: &Testbed) -> R
     table.row(thesis("thesis, standard Soft-RoCE", THESIS[2]));
     report.tables.push(table);
     report.note(format!(
-        "split network: the two parts have seeded weights and exchange {BYTES} bytes. Each input goes through the first part, the link and the second part"
+        "split network: the two parts have random weights from fixed seeds and exchange {BYTES} bytes per input. Each input goes through the first part, the link and the second part"
     ));
     Ok(())
 }
@@ -125,7 +125,7 @@ pub fn contention(context: &mut Context, report: &mut Report, testbed: &Testbed)
     let cores = machine::cpus();
     let heads: Vec<String> = (0..=cores).map(|n| format!("{n} programs")).collect();
     let title =
-        "Computing + communication of the split network beside programs that load the memory, ms (section 5.1.1)";
+        "Computing time + communication time of the split network while other programs load the memory, ms (section 5.1.1)";
     let mut table = Table::over(title, "", heads.clone());
     let mut series: Vec<(String, Vec<Estimate>)> = heads.into_iter().map(|h| (h, vec![])).collect();
     let arms = testbed
@@ -134,7 +134,10 @@ pub fn contention(context: &mut Context, report: &mut Report, testbed: &Testbed)
     for arm in &arms {
         let (mut row, mut alone) = (vec![arm.name.to_string()], None);
         for (hogs, bars) in series.iter_mut().enumerate() {
-            let what = format!("{}, {hogs} programs that load the memory", arm.name);
+            let what = format!(
+                "split network: {}, while {hogs} programs load the memory",
+                arm.name
+            );
             context.step(&what, 120);
             let running = hog(context, testbed, hogs)?;
             let times = times(context, testbed, arm, false)?;
@@ -152,11 +155,11 @@ pub fn contention(context: &mut Context, report: &mut Report, testbed: &Testbed)
     }
     report.tables.push(table);
     report.note(
-        "contention: the link has no limit. Each program writes through 256 MB on a core of its own. The measured programs run at real-time priority, so \
-         these programs compete with the other programs for memory but not for CPUs",
+        "contention: the link has no limit. Each program that loads the memory writes through 256 MB on a core of its own. The measured programs run at \
+         real-time priority, so the load takes memory bandwidth from them, but no CPU time",
     );
     let names: Vec<String> = arms.iter().map(|a| a.name.to_string()).collect();
-    let title = "The split network beside programs that load the memory (section 5.1.1)";
+    let title = "Time of the split network while other programs load the memory (section 5.1.1)";
     let svg = bars(title, "ms, median", &names, &series, None)?;
     context.plot("contention.svg", &svg)
 }

@@ -22,7 +22,7 @@ pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) ->
     let experiments = context.pick(100, 10);
     let arms = testbed.arms.plaintext();
     let mut table = Table::new(
-        format!("Share of the first {FIRST} messages that were in their place on the wire, %, over {experiments} experiments (Figure 5.13)"),
+        format!("Share of the first {FIRST} messages whose position on the wire equals their position in the order of sending, %, over {experiments} experiments (Figure 5.13)"),
         "| 1 KB | 64 KB",
     );
     let mut shown = vec![];
@@ -30,7 +30,11 @@ pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) ->
         let mut row = vec![arm.name.to_string()];
         for bytes in [1 << 10, 64 << 10] {
             context.step(
-                format!("order on the wire: {}, {}", arm.name, name_of(bytes)),
+                format!(
+                    "order of messages on the wire: {}, {}",
+                    arm.name,
+                    name_of(bytes)
+                ),
                 200,
             );
             let Some(orders) = orders_of(context, testbed, arm, bytes, experiments)? else {
@@ -51,13 +55,13 @@ pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) ->
     }
     report.tables.push(table);
     let axes = Axes::new(
-        "n-th message on the wire, 64 KB each",
-        "experiments in which the first task sent it",
+        "position on the wire (messages of 64 KB)",
+        "experiments with a message of the first task there",
     );
     let svg = lines("Order on the wire (Figure 5.13)", axes, &shown)?;
     context.plot("fig5.13.svg", &svg)?;
     report.note(format!(
-        "order: {TASKS} tasks take turns and send {TURN} messages per turn, all with the same priority, over 1 Gbit/s. A message's place on the wire is the place of its first packet"
+        "order: {TASKS} tasks take turns and send {TURN} messages per turn, all with the same priority, over 1 Gbit/s. The position of a message on the wire is the position of its first packet"
     ));
     Ok(())
 }

@@ -81,14 +81,14 @@ pub fn small(context: &mut Context, report: &mut Report, testbed: &Testbed) -> R
         .iter()
         .map(|(arm, of)| (arm.name, of[1].clone()))
         .collect();
-    let title = "Urgent messages of 1 KB beside large transfers, 1 Gbit/s";
+    let title = "Latency of urgent messages of 1 KB during large transfers, 1 Gbit/s";
     let svg = percentiles(title, "us", &series)?;
     context.plot("priority.svg", &svg)
 }
 
 fn small_report(report: &mut Report, measured: &[(&Arm, Vec<Sorted>)]) {
     let title = format!(
-        "Latency of urgent messages of {} every {} ms, us: alone, and beside transfers of {} and {} by other processes",
+        "Latency of urgent messages of {} every {} ms, us: alone, and while other processes transfer {} and {}",
         name_of(URGENT_BYTES),
         URGENT_PERIOD_NS / 1_000_000,
         name_of(LARGE_BYTES),
@@ -186,7 +186,7 @@ fn large_plan(context: &Context, bytes: usize) -> Plan {
 fn large_report(report: &mut Report, arms: &[Arm], measured: &[(usize, Vec<Vec<f64>>)]) {
     let sizes = measured.iter().map(|(b, _)| name_of(*b));
     let title =
-        "Urgent messages beside two streams of the same size, ms: least to greatest (Figure 5.14)";
+        "Latency of urgent messages while two streams send messages of equal size, ms: least to greatest (Figure 5.14)";
     let mut table = Table::over(title, "", sizes);
     for (i, arm) in arms.iter().enumerate() {
         let mut row = vec![arm.name.to_string()];
@@ -239,7 +239,7 @@ fn large_plots(
             });
         }
     }
-    let title = "Urgent message beside two others of its size (Figure 5.14)";
+    let title = "Latency of an urgent message during two transfers of equal size (Figure 5.14)";
     let svg = curves(title, ("size", "ms"), &ticks, &lines)?;
     context.plot("fig5.14.svg", &svg)
 }

@@ -52,7 +52,9 @@ impl Records {
         let ends = self.thread.join();
         let ends = ends.map_err(|_| failed("the thread panicked"))?;
         if ends.is_empty() {
-            return Err(failed("no link was found"));
+            return Err(failed(
+                "the measured programs opened no link whose records the lab can read",
+            ));
         }
         let is_complete = ends.values().all(|end| end.is_complete);
         let stalls = ends.into_values().flat_map(|end| end.stalls);

@@ -75,7 +75,7 @@ fn measure(
     let mut measured = vec![];
     for bytes in sizes(context) {
         let (size, link) = (name_of(bytes), part.link);
-        let what = format!("latency and CPU of {size} over the link, {link}");
+        let what = format!("latency and CPU time of messages of {size}, link {link}");
         context.step(&what, 600);
         measured.push(part.of_size(context, bytes)?);
     }
@@ -86,8 +86,8 @@ fn measure(
     part.targets(context, report, &measured);
     report.note(format!(
         "{}: latency is the time from when the sender has the complete message until the receiver can read it, with one message on \
-         its way at a time. qperf reports half of a round trip. CPU is the CPU time of all threads of both programs, and of the \
-         kernel's threads, by the kernel's accounts, as a share of all CPUs while messages are sent without pause",
+         its way at a time. qperf reports half of a round trip. CPU is the CPU time of all threads of both programs and of the \
+         kernel's threads, as a share of all CPUs. It comes from the kernel's accounts while messages are sent without pause",
         part.link
     ));
     Ok(())

@@ -36,7 +36,7 @@ pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) ->
     };
     let mut measured = vec![];
     for arm in testbed.arms.plaintext() {
-        let what = format!("bytes ahead of an urgent push: {}", arm.name);
+        let what = format!("bytes on the wire ahead of an urgent message: {}", arm.name);
         context.step(&what, 200);
         let Some(outcome) = testbed.try_run(context, &arm, true, &plan)? else {
             continue;
@@ -45,7 +45,7 @@ pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) ->
         let ahead = bytes_ahead(&outcome.packets, 0, &pushes);
         if ahead.len() != pushes.len() {
             let why = format!(
-                "the capture shows {} of {} pushes",
+                "the capture shows {} of {} urgent messages",
                 ahead.len(),
                 pushes.len()
             );
@@ -74,14 +74,14 @@ pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) ->
             (arm.name, Sorted::new(bytes))
         })
         .collect();
-    let title = "Less urgent bytes on the wire between an urgent push and its first packet";
+    let title = "Less urgent bytes on the wire between the sending of an urgent message and its first packet";
     let svg = percentiles(title, "bytes", &series)?;
     context.plot("window.svg", &svg)
 }
 
 fn add_results(report: &mut Report, measured: &[(arms::Arm, Sorted, Estimate)], count: u64) {
     let title = format!(
-        "Less urgent bytes on the wire between an urgent push and its first packet, {count} pushes beside another process that sends without pause"
+        "Less urgent bytes on the wire between the sending of an urgent message and its first packet, {count} urgent messages, while another process sends without pause"
     );
     let mut table = Table::new(title, "| p50 | p99 | max");
     for (arm, ahead, longest) in measured {

@@ -7,7 +7,7 @@ use crate::measure::stats::{bootstrap, median, RESAMPLES};
 
 pub fn add(context: &Context, report: &mut Report, sizes: &[Size], kept: &Kept) {
     let mut table = Table::new(
-        "This build and the earlier one, in the same rounds (medians)",
+        "Time and memory of this build and of the earlier build, in the same rounds (medians)",
         "events | CPU time, s | CPU time of the earlier build, s | peak memory, MB | peak memory of the earlier build, MB",
     );
     for size in sizes.iter().filter(|s| !s.before.is_empty()) {

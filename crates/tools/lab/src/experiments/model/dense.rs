@@ -160,7 +160,7 @@ fn off(model: &Model, truth: &DenseTruth, layers: usize) -> f64 {
 fn summarise(report: &mut Report, shape: Dense, arms: &[Measured; 2]) {
     let mut table = Table::new(
         format!(
-            "A dense graph: {} layers of {} nodes, each with all topics of the layer before",
+            "A dense graph: {} layers of {} nodes, each node subscribes to all topics of the previous layer",
             shape.layers, shape.width
         ),
         "sources and sinks | events | pairs of source and sink | largest error, % | million events/s | peak memory, MB | size of the model, MB",
@@ -174,8 +174,8 @@ fn summarise(report: &mut Report, shape: Dense, arms: &[Measured; 2]) {
         peaks.fold(0.0, f64::max)
     };
     for (name, of) in [
-        "all",
-        "all, and two named with --from and --to (two passes)",
+        "all sources and sinks",
+        "all sources and sinks, and two ends named with --from and --to (two passes)",
     ]
     .into_iter()
     .zip(arms)

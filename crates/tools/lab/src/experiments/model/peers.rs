@@ -91,7 +91,7 @@ fn run_arm(context: &Context, arm: usize, inputs: &Inputs) -> Result<Ended> {
 fn summarise(report: &mut Report, events: f64, runs: &[Vec<Ended>]) {
     let mut table = Table::new(
         format!(
-            "Making a model (onbeat) beside only reading the trace (other programs): {} events, medians",
+            "Making a model (onbeat) compared with only reading the trace (other programs): {} events, medians",
             number(events)
         ),
         "program | CPU time, s | million events/s | peak memory, MB",

@@ -153,7 +153,7 @@ pub fn model(context: &Context, onbeat: &Path, trace: &Path) -> Result<(f64, End
 /// Reads the longest trace without modelling it. Returns the number of events that were read per
 /// second of CPU time.
 pub fn read_speed(context: &Context, scratch: &Path, sizes: &[Size]) -> Result<f64> {
-    context.step("only reading the longest trace", 3600);
+    context.step("reading the longest trace without making a model", 3600);
     let longest = sizes.last().map_or(0, |s| s.events).to_string();
     let mut reader = recorder::open(&scratch.join(longest))?;
     let start_ns = clock::thread_cpu_ns();

@@ -56,7 +56,7 @@ const MAX_FAILURES: usize = 3;
 
 pub const EXPERIMENT: Experiment = Experiment {
     name: "queues",
-    about: "queue concepts without data loss, beside ROS 1 and ROS 2 (queue paper, Tables I and III to VI)",
+    about: "queue concepts without data loss, compared with ROS 1 and ROS 2 (queue paper, Tables I and III to VI)",
     parts: &[],
     takes: &[Extra::Arrivals],
     run,

@@ -150,7 +150,7 @@ const ENDS: [usize; 2] = [1, 10];
 fn baseline(report: &mut Report, results: &QueueResults, kind: &str) {
     let counts = results.counts("standard", kind);
     let mut table = table(
-        format!("Concept 2, {kind}, standard: absolute (paper, Table III)"),
+        format!("Concept 2, {kind}, standard: absolute values (paper, Table III)"),
         &counts,
     );
     for kpi in &KPIS {
@@ -389,7 +389,7 @@ fn title_of(arm: &str) -> &'static str {
 
 fn notes(report: &mut Report, results: &QueueResults) {
     report.note(
-        "Delay is the time from sending to the end of processing. Jitter is the largest minus the smallest delay against the input trace. The spread of cycles is the longest minus the shortest time between outputs. The paper gives no formula for its jitter. The paper's values of jitter are about the longest cycle of the input, like the spread of cycles",
+        "Delay is the time from sending to the end of processing. Jitter is the largest minus the smallest delay of an output relative to the message's time in the input trace. The spread of cycles is the longest minus the shortest time between outputs. The paper gives no formula for its jitter. The paper's values of jitter and the spread of cycles are both about as long as the longest cycle of the input",
     );
     report.note(format!(
         "Queues hold {} messages in every arm (the paper says \"small\"). All measured programs run on one core, with priority over other programs",
@@ -424,7 +424,7 @@ fn notes(report: &mut Report, results: &QueueResults) {
         .collect();
     if !late.is_empty() {
         report.note(format!(
-            "In these measurements a stream was not finished after twice its length. Its remaining messages count as lost: {}",
+            "Measurements in which a stream was not finished after twice its planned time, so that the remaining messages of the stream count as lost: {}",
             late.join(", ")
         ));
     }

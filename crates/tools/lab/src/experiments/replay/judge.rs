@@ -93,7 +93,8 @@ fn table(load: &Load) -> Table {
         "Lateness at the receiver, us; radar streams of Table I; {}",
         load_name(load.busy)
     );
-    let head = "arm | streams | p50 | p99 | p99.9 | max | lost packets | misplaced packets | CPU";
+    let head =
+        "arm | streams | p50 | p99 | p99.9 | max | lost packets | packets out of order | CPU time";
     let mut table = Table::new(title, head);
     for run in &load.runs {
         let late = &run.late_us;

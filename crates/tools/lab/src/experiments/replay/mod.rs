@@ -97,7 +97,7 @@ fn load_name(busy: bool) -> &'static str {
 
 pub const EXPERIMENT: Experiment = Experiment {
     name: "replay",
-    about: "lateness of replayed packets, beside tcpreplay and cyclictest (paper of Konheiser et al., Table I)",
+    about: "lateness of replayed packets, compared with tcpreplay and cyclictest (paper of Konheiser et al., Table I)",
     parts: &[],
     takes: &[],
     run,

@@ -96,8 +96,9 @@ pub(super) fn measure(context: &mut Context, report: &mut Report) -> Result<()> 
     let most = (BUFFER + OTHER_MEMORY) as f64 / 1e6;
     report.figure(Figure::exact("onbeat.memory", memory as f64 / 1e6, "MB").at_most(most));
     report.note(format!(
-        "onbeat.rate and onbeat.bandwidth: packets of 106 and 60000 bytes, from a file in the page cache to \
-         UDP on the loopback interface, for each second of CPU time of loader and player, with a buffer of {} MiB",
+        "onbeat.rate counts packets of 106 bytes, and onbeat.bandwidth counts the bytes of packets of 60000 bytes. Both \
+         are per second of the CPU time of loader and player, with a buffer of {} MiB. The packets go from a file in \
+         the page cache to UDP on the loopback interface",
         BUFFER >> 20
     ));
     Ok(())
@@ -118,7 +119,7 @@ fn from_disk(context: &Context, report: &mut Report, path: &Path, to: &str) -> R
             "only {:.0} % of the file came from the disk, the rest from the page cache",
             100.0 * share
         );
-        report.skip("reading from the disk", what);
+        report.skip("playing a file from the disk", what);
         return Ok(());
     }
     let bandwidth = bytes as f64 / said.seconds() / 1e9;

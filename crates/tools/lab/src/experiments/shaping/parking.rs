@@ -194,7 +194,7 @@ pub(super) fn logical(context: &mut Context, report: &mut Report, _: &mut Profil
     ];
     let arms = synthetic::arms(context, report, &app, &profile, &list);
     let results = arm::run(context, report, "parking-let", &arms, turns)?;
-    let title = "Logical execution time: the parking chain, ms (thesis, Table 4.5)";
+    let title = "Logical execution time: latency of the parking chain, ms (thesis, Table 4.5)";
     // The thesis has no jitter here, and no figures for LET per callback, which failed there.
     let paper: Vec<[f64; 2]> = arms
         .iter()
@@ -257,7 +257,7 @@ fn plans<'a>(
 
 fn table_4_4(report: &mut Report, measured: &Measured) {
     let mut table = Table::new(
-        "The parking chain under different plans, ms (thesis, Table 4.4)",
+        "Latency of the parking chain under different plans, ms (thesis, Table 4.4)",
         "plan | mean latency | max latency | jitter | jitter, p0.5 to p99.5 | jitter of each band | outputs in their slot, % | \
 mean latency in the thesis | max latency in the thesis | jitter in the thesis",
     );
@@ -336,7 +336,7 @@ fn compare(report: &mut Report, measured: &Measured, profiled_ms: f64) {
 
 fn same_executions(report: &mut Report, measured: &Measured) {
     let mut table = Table::new(
-        "The same executions, unshaped (output ready) and shaped (output left), ms",
+        "Latency of the same executions until the output was ready (unshaped) and until it left (shaped), ms",
         "plan | mean, unshaped | mean, shaped | max, unshaped | max, shaped | jitter, unshaped | jitter, shaped | jitter, unshaped / shaped",
     );
     for (file, name, result) in &measured.0 {

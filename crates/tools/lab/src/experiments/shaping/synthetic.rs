@@ -212,11 +212,12 @@ pub(super) fn asynchronous(
     }
     let results = arm::run(context, report, "async", &arms, turns)?;
     targets(report, "async", &arms, &results);
-    let title = "The synthetic chain with asynchronous publication, ms (thesis, Figure 4.8)";
+    let title =
+        "Latency of the synthetic chain with asynchronous publication, ms (thesis, Figure 4.8)";
     let paper = [[58.5, 16.5], [59.6, 0.1], [f64::NAN, f64::NAN]];
     beside(report, title, "async", &arms, &results, &paper);
     let mut table = Table::new(
-        "Latency of the same chain at a subscriber outside of the application, ms",
+        "Latency of the synthetic chain at a subscriber outside of the application, ms",
         "arm | items | mean latency | max latency | jitter | jitter, p0.5 to p99.5",
     );
     for (arm, result) in arms.iter().zip(&results) {
@@ -269,7 +270,7 @@ pub(super) fn logical(
     let arms = arms(context, report, &app, &profile, &list[first..]);
     let results = arm::run(context, report, "let", &arms, turns)?;
     targets(report, "let", &arms, &results);
-    let title = "Logical execution time: the synthetic chain, ms (thesis, Table 4.5)";
+    let title = "Logical execution time: latency of the synthetic chain, ms (thesis, Table 4.5)";
     let paper = [[59.2, f64::NAN], [500.0, f64::NAN], [100.0, f64::NAN]];
     beside(report, title, "let", &arms, &results, &paper[first..]);
     Ok(())
@@ -294,7 +295,7 @@ pub(super) fn dag(context: &mut Context, report: &mut Report, _: &mut Profiles) 
     let arms = arms(context, report, &app, &profile, &list[first..]);
     let results = arm::run(context, report, "dag", &arms, turns)?;
     targets(report, "dag", &arms, &results);
-    let title = "The graph of 18 callbacks on two CPUs, ms (thesis, Figure 4.10)";
+    let title = "Latency of the graph of 18 callbacks on two CPUs, ms (thesis, Figure 4.10)";
     beside(
         report,
         title,

@@ -77,6 +77,9 @@ pub(super) fn late(report: &mut Report, arm: &str, result: &ArmResults, most: us
         report.note(format!("{arm}: {note}"));
     }
     if late.len() > most {
-        report.note(format!("{arm}: {} more late outputs", late.len() - most));
+        report.note(format!(
+            "{arm}: {} more late outputs are not listed",
+            late.len() - most
+        ));
     }
 }

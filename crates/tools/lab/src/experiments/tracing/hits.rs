@@ -22,7 +22,7 @@ const FORMS: [(&str, &str); 8] = [
     ("nop5", "5-byte nop"),
     ("push", "push"),
     ("jump", "conditional jump"),
-    ("sub", "sub from the stack pointer"),
+    ("sub", "sub (subtracts from the stack pointer)"),
     ("mov", "mov"),
     ("endbr", "endbr64"),
     ("ret", "ret"),
@@ -70,10 +70,10 @@ impl Callee {
         writeln!(self.input, "{function} {calls}")
             .and_then(|()| self.input.flush())
             .and_then(|()| self.output.read_line(&mut answer))
-            .map_err(|e| LabError::program("the target of the probes", e))?;
+            .map_err(|e| LabError::program("the program with the probed functions", e))?;
         let ns: f64 = answer.trim().parse().map_err(|_| {
             LabError::program(
-                "the target of the probes",
+                "the program with the probed functions",
                 format!("the program ended while calling {function}"),
             )
         })?;
@@ -241,7 +241,9 @@ fn table_of_forms(report: &mut Report, forms: &[FormCost], rounds: u64) {
         report.figure(figure(format!("hit.{}", f.form), f.here));
         if let Some(placed) = f.placed {
             let name = format!("hit.{}.placed", f.form);
-            report.figure(figure(name, placed).baseline(f.here.value, "probe at the entry"));
+            report.figure(
+                figure(name, placed).baseline(f.here.value, "probe at the function's entry"),
+            );
         }
         table.row([
             f.title.to_string(),
@@ -352,7 +354,7 @@ fn function_table(
 ) {
     let mut table = Table::new(
         format!("Cost of one hit in ROS 2 {distribution}'s libtracetools, us"),
-        "function | probe at the entry | where onbeat places it | offset | kind of placement",
+        "function | probe at the function's entry | probe where onbeat places it | offset | kind of placement",
     );
     let mut rng = context.rng("interval");
     let (mut entries, mut placements) = (vec![], vec![]);
@@ -381,7 +383,7 @@ fn function_table(
             mean(&placements),
             "us",
         )
-        .baseline(mean(&entries), "probe at the entry")
+        .baseline(mean(&entries), "probe at the function's entry")
         .samples((samples.rounds() * places.len()) as u64),
     );
 }
@@ -434,7 +436,7 @@ fn table_of_placements(
             placed_stepped.into(),
             "probes",
         )
-        .baseline(f64::from(at_entry), "probe at the entry")
+        .baseline(f64::from(at_entry), "probe at the function's entry")
         .samples(probes.into()),
     );
     Ok(())

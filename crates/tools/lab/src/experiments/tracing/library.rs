@@ -43,10 +43,10 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<f64> {
         &ros::link_arguments(&env, &[])?,
     )?;
     let rounds = context.pick(20, 4);
-    context.step("cost of an event", 60 * rounds as u64);
+    context.step("cost of an event for its caller", 60 * rounds as u64);
     let lttng = Lttng::start(context);
     if let Err(e) = &lttng {
-        report.skip("the cost of an event with LTTng", e);
+        report.skip("the cost of an event with LTTng for its caller", e);
     }
     let mut bench = Bench {
         context,
@@ -143,7 +143,7 @@ fn hits(trace: &Path, all: u64) -> Result<u64> {
     match hits + lost {
         known if known >= all => Ok(hits),
         _ => Err(LabError::unexpected(
-            "the recording of the library",
+            "the recording with the preloaded library",
             format!("the recorder recorded {hits} of {all} events and reports {lost} as dropped"),
         )),
     }

@@ -32,7 +32,7 @@ fn run(context: &mut Context) -> Result<Report> {
     if context.wants("library") || context.wants("usage") {
         match library::measure(context, &mut report) {
             Ok(us) => event_us = Some(us),
-            Err(e) => report.skip("cost of an event", e),
+            Err(e) => report.skip("cost of an event for its caller", e),
         }
     }
     if context.wants("usage") {
@@ -45,14 +45,14 @@ fn run(context: &mut Context) -> Result<Report> {
         let by_library = event_us.map(|us| usage::of_library(context, &mut report, us));
         if let Some(Err(e)) = by_library {
             report.skip(
-                "CPU time of the library, for the parking demo and the synthetic demo SYN",
+                "CPU time of the preloaded library, for the parking demo and the synthetic demo SYN",
                 e,
             );
         }
     }
     if context.wants("latency") || context.wants("preload") {
         if let Err(e) = latency::measure(context, &mut report) {
-            report.skip("overhead on message latency", e);
+            report.skip("latency that recording adds to messages", e);
         }
     }
     Ok(report)

@@ -88,7 +88,7 @@ pub fn of_library(context: &mut Context, report: &mut Report, event_us: f64) -> 
     let seconds: u32 = context.pick(60, 10);
     let limit = Duration::from_secs(u64::from(seconds) + 300);
     let title = format!(
-        "CPU time of the library: parking demo and synthetic demo SYN together for {seconds} s"
+        "CPU time of the preloaded library: parking demo and synthetic demo SYN together for {seconds} s"
     );
     context.step(&title, limit.as_secs());
     let dir = context.dir().join("usage.trace");
@@ -245,7 +245,7 @@ fn probe_table(
     report.tables.push(table);
     if unknown > 0 {
         report.note(format!(
-            "the cost of {unknown} hits was not measured for their placement; they count as 0"
+            "the cost of {unknown} hits was not measured for their placement. The cost of these hits counts as 0"
         ));
     }
     Ok(trap_s)

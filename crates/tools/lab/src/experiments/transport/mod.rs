@@ -19,7 +19,7 @@ use crate::measure::transport::Peers;
 
 pub const EXPERIMENT: Experiment = Experiment {
     name: "transport",
-    about: "latency, CPU time and context switches of a message, onbeat beside its peers (A middleware journey, Figures 1 and 2)",
+    about: "latency, CPU time and context switches of a message, onbeat compared with its peers (A middleware journey, Figures 1 and 2)",
     parts: &["latency", "subscribers", "handover", "stall", "pipeline"],
     takes: &[],
     run,
@@ -32,8 +32,16 @@ fn run(context: &mut Context) -> Result<Report> {
     let parts: [(&str, &str, Part); 5] = [
         ("latency", "latency against size", latency::measure),
         ("subscribers", "several subscribers", subscribers::measure),
-        ("handover", "the hand-over in a chain", handover::measure),
-        ("stall", "a producer that has to wait", stall::measure),
+        (
+            "handover",
+            "the hand-over from task to task in a chain",
+            handover::measure,
+        ),
+        (
+            "stall",
+            "the time until a waiting producer continues",
+            stall::measure,
+        ),
         ("pipeline", "the perception pipeline", pipeline::measure),
     ];
     for (part, what, measure) in parts {

@@ -190,7 +190,7 @@ fn summarise(
     }
     report.tables.push(table);
     let svg = bars(
-        "Context switches of an iteration",
+        "Context switches of an iteration of the pipeline",
         "switches",
         &["50 publishers, 100 subscriptions".into()],
         &switched,
@@ -200,7 +200,7 @@ fn summarise(
     context.plot(
         "pipeline-latency.svg",
         &percentiles(
-            "Latency from the release to the end of the last node",
+            "Latency of the pipeline from the release to the end of the last node",
             "us",
             &series,
         )?,

@@ -21,7 +21,7 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
     let arms = peers.of(&peers::BETWEEN_PROCESSES);
     let names: Vec<&str> = arms.iter().map(|a| a.name).collect();
     let mut table = Table::new(
-        "Latency of 64 KiB to several subscribers, us (all subscribers together); CPU time and context switches per message of all processes",
+        "Latency of messages of 64 KiB to several subscribers, us (all subscribers together); CPU time and context switches of all processes per message",
         "arm | subscribers | samples | p50 | p90 | p99 | max | CPU us | context switches | lost messages",
     );
     let mut raw = context.raw("subscribers.csv", "subscribers,arm,round,latency_us")?;
@@ -100,7 +100,7 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
     report.tables.push(table);
     let ticks: Vec<(f64, String)> = counts.iter().map(|n| (*n as f64, n.to_string())).collect();
     let svg = curves(
-        "Median latency of 64 KiB to several subscribers",
+        "Median latency of messages of 64 KiB to several subscribers",
         ("subscribers", "us"),
         &ticks,
         &medians,

@@ -246,7 +246,9 @@ fn measure_cell(
     let mut cell = Cell::new(setting, 0);
     if context.wants("latency") {
         context.step(
-            format!("latency, {title}, {rounds} rounds of off, onbeat and LTTng"),
+            format!(
+                "latency, {title}, {rounds} rounds: without recording, with onbeat, with LTTng"
+            ),
             (segment * rounds as u32 * 50).as_secs() + 120,
         );
         let measured = cell::measure(context, nodes, setting, rounds, segment);

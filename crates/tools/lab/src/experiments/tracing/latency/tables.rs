@@ -11,9 +11,10 @@ pub fn latencies(policy: Policy, from: LatencyStart, cells: &[&Cell], added: &[A
             from.title(),
             policy.name()
         ),
-        "rate, size | off: mean | off: p50 | off: p90 | off: p99 | off: p99.9 | off: p99.99 | off: max | \
+        "rate, size | not recorded: mean | not recorded: p50 | not recorded: p90 | not recorded: p99 | \
+not recorded: p99.9 | not recorded: p99.99 | not recorded: max | \
 onbeat: mean | onbeat: p50 | onbeat: p90 | onbeat: p99 | onbeat: p99.9 | onbeat: p99.99 | onbeat: max | \
-added mean | 95 % interval of the added mean | added p50 | p99, onbeat / off",
+added mean | 95 % interval of the added mean | added p50 | p99, onbeat / not recorded",
     );
     for (cell, added) in cells.iter().zip(added) {
         let samples = cell.samples(from);

@@ -49,7 +49,7 @@ fn costs(measured: &Measured<'_>) -> Table {
             "CPU time and context switches of a message {}, all processes",
             measured.setting.title
         ),
-        "arm | CPU us at 64 B | switches at 64 B | CPU us at 16 KiB | switches at 16 KiB | CPU us at 1 MiB | switches at 1 MiB",
+        "arm | CPU us at 64 B | context switches at 64 B | CPU us at 16 KiB | context switches at 16 KiB | CPU us at 1 MiB | context switches at 1 MiB",
     );
     for (a, arm) in measured.arms.iter().enumerate() {
         let mut row = vec![arm.name.to_string()];

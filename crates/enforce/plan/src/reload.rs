@@ -58,7 +58,7 @@ impl fmt::Display for Difference {
             Difference::Server(server) => {
                 write!(
                     f,
-                    "the two plans list their servers differently: only one of them has server {} at this position",
+                    "the two plans list their servers differently: only one of the plans has server {} at its position",
                     name(server)
                 )
             }
@@ -151,8 +151,8 @@ fn of_servers(running: &[Server], new: &[Server]) -> Vec<Difference> {
         differ(running.priority != new.priority, "another priority");
         differ(running.callbacks != new.callbacks, "other callbacks");
         let (had, has) = (!running.slots_ms.is_empty(), !new.slots_ms.is_empty());
-        differ(!had && has, "slots, but had none before");
-        differ(had && !has, "no slots any more");
+        differ(!had && has, "slots, but has none in the running plan");
+        differ(had && !has, "no slots, but has some in the running plan");
     }
     found
 }

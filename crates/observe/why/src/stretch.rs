@@ -76,7 +76,7 @@ impl During {
             Kind::Inputs => format!("waited{}", with("for")),
             Kind::Timer => "waited for a timer".into(),
             Kind::Stolen => "lost its CPU to the host".into(),
-            Kind::Unknown => "is not shown by the recording".into(),
+            Kind::Unknown => "did something that the recording does not show".into(),
         }
     }
 

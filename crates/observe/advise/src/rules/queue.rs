@@ -38,7 +38,7 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
         cost_ns: None,
         share,
         finding: format!(
-            "{} never takes {} of the {} items on {}: {} were overwritten by later items, {} were lost otherwise",
+            "{} never takes {} of the {} items on {}: {} were overwritten by later items, {} were lost for other reasons",
             callback.id,
             percent(share),
             figures.published,

@@ -146,7 +146,7 @@ impl Stretch {
             },
             Kind::Inputs => format!("waits{}", with("for")),
             Kind::Timer => "stored data wait for the timer".into(),
-            Kind::Stolen => "stolen by the host".into(),
+            Kind::Stolen => "CPU stolen by the host".into(),
             Kind::Unknown => match self.reason {
                 Some(reason) => format!("unknown: {}", reason.text()),
                 None => "unknown".into(),

@@ -144,7 +144,7 @@ fn pools(scope: &Scope<'_>, server: &Server) -> Option<String> {
         return None;
     }
     Some(format!(
-        "All {} threads of {} belong to server {}, since each thread may run any callback of its executor: on CPU {} one thread runs at a time.",
+        "All {} threads of {} belong to server {}, because each thread may run any callback of its executor. On CPU {}, only one of these threads runs at a time.",
         pools.iter().sum::<usize>(),
         count(pools.len(), "executor"),
         server.name,

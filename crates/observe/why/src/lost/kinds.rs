@@ -65,7 +65,7 @@ impl LossReason {
         match self {
             LossReason::LostEvents => "the recorder lost events at this time",
             LossReason::BeforeFirstTake => {
-                "published before the subscription's first take, so perhaps publisher and subscription were not connected yet"
+                "the item was published before the subscription's first take, so perhaps publisher and subscription were not connected yet"
             }
             LossReason::NeverTaken => "the subscription took no item of this publisher",
             LossReason::PublisherEnded => "the publisher ended before the item was taken",

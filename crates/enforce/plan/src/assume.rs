@@ -150,7 +150,8 @@ fn joined(scope: &Scope<'_>) -> Vec<String> {
             && !others.is_empty()
         {
             lines.push(format!(
-                "Inputs that join the chain at a synchroniser come in time, as they did when the chain was measured: {}.",
+                "Inputs that join the chain at a synchroniser come in time, as they did when the chain was \
+                 measured: {}.",
                 others.join(", ")
             ));
         }
@@ -185,7 +186,9 @@ fn redacted(scope: &Scope<'_>) -> Option<String> {
 fn held_back(scope: &Scope<'_>, request: &Request, output_ns: u64) -> [String; 2] {
     let whence = match (request.outputs.slot_ns, scope.transport_ns()) {
         (Some(_), _) => "as requested".to_string(),
-        (None, None) => "the default, because the time from a publication to the receiver's executor was not measured".into(),
+        (None, None) => "the default, because the time from a publication to the receiver's executor was not \
+                         measured"
+            .into(),
         (None, Some(measured)) => format!(
             "99 % of the messages between the chain's callbacks reached their executor within {}, and slots \
              are kept between 0.5 and 2 ms per output",

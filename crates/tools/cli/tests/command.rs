@@ -797,7 +797,7 @@ fn check_and_report_say_why_items_were_lost() {
     overwriting(&here.join("t"));
     good(here, &["model", "t"], 0);
     let said =
-        "2 of 11 items of /t to /b were overwritten: the subscription's history holds 1 item, and \
+        "2 of 11 items of /t to /b were overwritten: the history of the subscription holds 1 item, and \
                 /b:timer(90ms) ran for 10 ms while an item waited (2 of 2).";
     let lost = json(here, &["why", "t", "--lost", "/t", "--json"], 0);
     assert_eq!(lost["topics"][0]["sentences"][0], said);

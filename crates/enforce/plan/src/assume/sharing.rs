@@ -33,8 +33,8 @@ pub(super) fn sentences(
             "The first callback starts up to {} after its release, because its threads run other callbacks, or because \
              other callbacks run before it on its CPU. This time is the longest delay that was measured in {}, plus \
              one execution of another callback: the phase between the two callbacks changes with each start of the \
-             application. The output of an execution that starts late leaves in the same slot, so the latency of this execution \
-             is shorter.",
+             application. The output of an execution that starts late leaves in the same slot, so the latency of \
+             this execution is shorter.",
             Ms(times.late_ns),
             count(scope.model.runs.len(), "run"),
         ));
@@ -50,16 +50,16 @@ fn beside(scope: &Scope<'_>, request: &Request) -> Vec<String> {
     let cpus = scope.cpus();
     let here = scope.beside.others.iter().filter(|o| cpus.contains(&o.cpu));
     let mut lines = vec![format!(
-        "{plans} beside this plan: {} in servers of other plans run before the chain on the chain's CPUs. Each of these \
-         callbacks runs as often as when it was measured, at any phase of the chain's cycle.",
+        "{plans} beside this plan: {} in servers of other plans run before the chain on the chain's CPUs. Each of \
+         these callbacks runs as often as when it was measured, at any phase of the chain's cycle.",
         count(here.count(), "callback"),
     )];
     let common = scope.parts.iter().filter(|p| scope.is_beside(p.callback));
     let ids: Vec<&str> = common.map(|p| p.callback.id.as_str()).collect();
     if !ids.is_empty() {
         lines.push(format!(
-            "The threads of {} belong to the other plan (--beside), whose servers are open at all times ({}). The other \
-             plan must be in force while this plan is in force.",
+            "The threads of {} belong to the other plan (--beside), whose servers are open at all times ({}). The \
+             other plan must be in force while this plan is in force.",
             count(ids.len(), "callback"),
             listed(&ids)
         ));
@@ -120,8 +120,8 @@ fn unplanned(scope: &Scope<'_>, request: &Request, plan: &Plan, server: &Server)
             let others = scope.others.iter();
             let here = others.filter(|o| server.callbacks.contains(&o.callback.id));
             format!(
-                ": these callbacks run only in the slots of this server, which keep {} of each cycle for these callbacks. A \
-                 callback that comes several times in a cycle may lose messages or a timer's calls.",
+                ": these callbacks run only in the slots of this server, which keep {} of each cycle for these \
+                 callbacks. A callback that comes several times in a cycle may lose messages or a timer's calls.",
                 Ms(room_ns(here, scope.cycle_ns))
             )
         }
@@ -129,7 +129,9 @@ fn unplanned(scope: &Scope<'_>, request: &Request, plan: &Plan, server: &Server)
             ": these callbacks run at the chain's priority and at any time, because none of them may wait for a slot."
                 .into()
         }
-        (false, _) => ": these callbacks get the same CPU, priority and slots as the other callbacks of that server.".into(),
+        (false, _) => ": these callbacks get the same CPU, priority and slots as the other callbacks of that \
+                       server."
+            .into(),
     };
     Some(which + &how)
 }
@@ -144,7 +146,8 @@ fn pools(scope: &Scope<'_>, server: &Server) -> Option<String> {
         return None;
     }
     Some(format!(
-        "All {} threads of {} belong to server {}, because each thread may run any callback of its executor. On CPU {}, only one of these threads runs at a time.",
+        "All {} threads of {} belong to server {}, because each thread may run any callback of its executor. On \
+         CPU {}, only one of these threads runs at a time.",
         pools.iter().sum::<usize>(),
         count(pools.len(), "executor"),
         server.name,

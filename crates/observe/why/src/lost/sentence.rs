@@ -87,8 +87,8 @@ impl Meanwhile {
 impl Cause {
     fn overwritten(&self, to: &str) -> String {
         let mut text = match self.depth {
-            Some(depth) => format!(": the subscription's history holds {}", items(depth)),
-            None => String::from(": the subscription's history was full"),
+            Some(depth) => format!(": the history of the subscription holds {}", items(depth)),
+            None => String::from(": the history of the subscription was full"),
         };
         let said = self.meanwhile.iter().take(CULPRITS_IN_SENTENCE_MAX);
         let said = said.map(|m| format!("{} ({} of {})", m.text(to), m.count, self.count));
@@ -110,8 +110,8 @@ impl TopicLosses {
     }
 
     /// Returns a cause as a sentence, such as `37 of 600 items of /scan to /fusion were
-    /// overwritten: the subscription's history holds 1 item, and /fusion:timer(100ms) ran for 48 ms
-    /// while an item waited (35 of 37).`
+    /// overwritten: the history of the subscription holds 1 item, and /fusion:timer(100ms) ran for
+    /// 48 ms while an item waited (35 of 37).`
     pub fn sentence(&self, cause: &Cause) -> String {
         let (is, count) = (if cause.count == 1 { "was" } else { "were" }, cause.count);
         let to = match cause.kind {

@@ -164,7 +164,7 @@ pub struct Constraints {
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BandsError {
-    #[error("no execution of the chain was measured. Record it while it runs.")]
+    #[error("no execution of the chain was measured. Record the chain while it runs.")]
     NoSamples,
     #[error("a plan cannot have {asked} latency bands. Ask for 1 to {MAX_BANDS}.")]
     Count { asked: usize },

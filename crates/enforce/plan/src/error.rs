@@ -139,7 +139,7 @@ pub enum PlanError {
     Priority { asked: u8, max: u8 },
     #[error("a slot of {slot} is not possible. Choose one longer than 0 and shorter than the cycle of {cycle}.")]
     Slot { slot: Ms, cycle: Ms },
-    #[error("--throttle: no callback of the model publishes '{}'. Name the node that does, as --throttle TOPIC@NODE.", name(topic))]
+    #[error("--throttle: no callback of the model publishes '{}'. Name the node that publishes the topic, as --throttle TOPIC@NODE.", name(topic))]
     ThrottleUnknown { topic: String },
     #[error("--throttle: {} nodes publish '{}'. Name one as --throttle TOPIC@NODE: {}", nodes.len(), name(topic), names(nodes))]
     ThrottleSeveral { topic: String, nodes: Vec<String> },

@@ -106,7 +106,7 @@ pub enum PlanFault {
         hold: &'static str,
         must: &'static str,
     },
-    #[error("a promise of the plan is impossible: {what}. Correct it, or make the plan again with `onbeat plan`.")]
+    #[error("a promise of the plan is impossible: {what}. Correct the promise, or make the plan again with `onbeat plan`.")]
     Promise { what: String },
     #[error("CPU {cpu} would be busy for {:.1} % of the time in the worst case, which is more than 100 %. Move a server to another CPU.", share * 100.0)]
     Utilisation { cpu: u16, share: f64 },

@@ -47,11 +47,11 @@ impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Difference::Cycle { running, new } => {
-                write!(f, "the new plan's cycle is {new}, not {running}")
+                write!(f, "the new plan's cycle is {new}, not {running} as in the running plan")
             }
             Difference::Origin(new) => write!(
                 f,
-                "the cycles of the new plan begin with another callback, {}",
+                "the cycles of the new plan begin with another callback than those of the running plan: {}",
                 name(new)
             ),
             Difference::Chains => write!(f, "the new plan has other chains than the running plan"),

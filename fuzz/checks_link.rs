@@ -21,7 +21,10 @@ pub fn handshake(data: &[u8]) {
         !fuzzing::handshake(data, [7; 32]),
         "the handshake accepted an end that does not have the key"
     );
-    assert!(fuzzing::hello(data), "a hello changes when it is written");
+    assert!(
+        fuzzing::hello(data),
+        "a hello message changes when it is read and written again"
+    );
 }
 
 /// Reads any bytes as the records that the ends of a link exchange: records of RDMA, and the offers

@@ -79,13 +79,13 @@ fn measured(scope: &Scope<'_>, promises: &Promises) -> Vec<String> {
         (Some(miss), None) => format!(
             "Later executions are like the {executions} measured ones in {runs}, where each run is a start of the \
              application. The measured executions count as {} independent ones. In m later executions, the longest \
-             measured one is exceeded with probability m/({} + m).",
+             measured time is exceeded with probability m/({} + m).",
             miss.independent, miss.independent
         ),
         (None, _) => format!(
-            "No execution takes longer than {}, the longest of {executions} executions that were measured in {runs}, \
-             under the load of that time. The probability that one of m later executions takes longer is at least \
-             m/({executions} + m).",
+            "The plan assumes that no execution takes longer than {}. This time is the longest of {executions} \
+             executions that were measured in {runs}, under the load of that time. The probability that one of m \
+             later executions takes longer is at least m/({executions} + m).",
             Ms(scope.latency.max()),
         ),
     }];
@@ -150,7 +150,8 @@ fn joined(scope: &Scope<'_>) -> Vec<String> {
             && !others.is_empty()
         {
             lines.push(format!(
-                "Inputs that join the chain from elsewhere come in time, as they did when the chain was measured: {}.",
+                "Inputs that join the chain at a synchroniser come in time, as they did when the chain was \
+                 measured: {}.",
                 others.join(", ")
             ));
         }
@@ -185,7 +186,9 @@ fn redacted(scope: &Scope<'_>) -> Option<String> {
 fn held_back(scope: &Scope<'_>, request: &Request, output_ns: u64) -> [String; 2] {
     let whence = match (request.outputs.slot_ns, scope.transport_ns()) {
         (Some(_), _) => "as requested".to_string(),
-        (None, None) => "the default, because the time from a publication to its executor was not measured".into(),
+        (None, None) => "the default, because the time from a publication to the receiver's executor was not \
+                         measured"
+            .into(),
         (None, Some(measured)) => format!(
             "99 % of the messages between the chain's callbacks reached their executor within {}, and slots \
              are kept between 0.5 and 2 ms per output",
@@ -193,12 +196,12 @@ fn held_back(scope: &Scope<'_>, request: &Request, output_ns: u64) -> [String; 2
         ),
     };
     let slot = format!(
-        "A slot of {} is long enough to publish ({whence}).",
+        "A slot of {} is long enough to publish an output ({whence}).",
         Ms(output_ns)
     );
     let mechanism = match request.outputs.hold {
         Hold::Republish => {
-            "The nodes that publish the outputs are started with these topics remapped, so that only the \
+            "The nodes that publish the outputs are started with the outputs' topics remapped, so that only the \
              shaper publishes on the topics' own names."
         }
         Hold::PublisherThread => {

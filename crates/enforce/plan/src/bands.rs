@@ -164,7 +164,7 @@ pub struct Constraints {
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BandsError {
-    #[error("no execution of the chain was measured. Record it while it runs.")]
+    #[error("no execution of the chain was measured. Record the chain while it runs.")]
     NoSamples,
     #[error("a plan cannot have {asked} latency bands. Ask for 1 to {MAX_BANDS}.")]
     Count { asked: usize },
@@ -176,11 +176,11 @@ pub enum BandsError {
         last_ns: u64,
         most: u64,
     },
-    #[error("a liveliness of {} ms is not longer than a slot ({} ms), but the ends of neighbouring slots are at least a slot apart. Ask for a longer liveliness.", ms(.liveliness_ns), ms(.slot_ns))]
+    #[error("--liveliness {} ms is too short: the ends of neighbouring slots are at least one slot ({} ms) apart. Ask for a longer time than one slot.", ms(.liveliness_ns), ms(.slot_ns))]
     Liveliness { liveliness_ns: u64, slot_ns: u64 },
-    #[error("the placement of {asked} bands with a liveliness limit would have to try too many combinations of {samples} different latencies. Ask for fewer bands.")]
+    #[error("the placement of {asked} bands with --liveliness would have to try too many combinations of {samples} different latencies. Ask for fewer bands.")]
     TooMany { asked: usize, samples: usize },
-    #[error("no random placement of {asked} slots satisfies the liveliness of {} ms. Ask for more bands.", ms(.liveliness_ns))]
+    #[error("no random placement of {asked} slots keeps neighbouring slots within the {} ms of --liveliness. Ask for more bands.", ms(.liveliness_ns))]
     NotFound { asked: usize, liveliness_ns: u64 },
 }
 

@@ -314,7 +314,7 @@ fn promises(plan: &Plan) -> Result<(), PlanFault> {
     for (&cpu, &share) in &plan.promises.utilisation {
         if share.is_nan() || share < 0.0 {
             return wrong(format!(
-                "the share {share} of CPU {cpu} is negative or not a number"
+                "the share {share} of CPU {cpu} that the servers use is negative or not a number"
             ));
         }
         // A rounding error does not count as overload.

@@ -38,13 +38,13 @@ pub enum PlanError {
     },
     #[error("chains that are planned together must start with the same callback, but one starts with '{}' and another with '{}'. The phase between their cycles is known only when they run. Plan each chain alone, give the first plan to the second with '--beside', and shape both.", name(a), name(b))]
     Origins { a: String, b: String },
-    #[error("callback '{}' belongs to this chain and to the chain of the other plan. The other chain's wait for it depends on the phase between the two cycles, which no plan covers. Plan one of the chains up to that callback, or from the next one on (--to, --from).", name(callback))]
+    #[error("callback '{}' belongs to this chain and to the chain of the other plan. How long the other chain waits for this callback depends on the phase between the two cycles, which no plan covers. Plan one of the chains up to that callback, or from the next one on (--to, --from).", name(callback))]
     Common { callback: String },
     #[error("the threads of '{}' also run callbacks of this chain, but server '{}' of the other plan freezes them between its slots. Give this chain's callbacks executors of their own.", name(callback), name(server))]
     Shut { callback: String, server: String },
     #[error("--priority {asked} is too high: the other plan reserves no time for this chain, so the servers of the other plan must run first. Choose {most} or lower.")]
     Behind { asked: u8, most: u8 },
-    #[error("--beside does not work with {strategy}, because the slots of the two plans would meet at any phase. Choose fifo or a strategy that holds outputs back.")]
+    #[error("--beside does not work with {strategy}, because the phase between the slots of the two plans is unknown. Choose fifo or a strategy that holds outputs back.")]
     BesideStrategy { strategy: &'static str },
     #[error(
         "both plans hold back topic '{}', but a topic can leave in the cycle of one plan only. Plan one of the chains without this topic (--to, --from).",
@@ -139,11 +139,11 @@ pub enum PlanError {
     Priority { asked: u8, max: u8 },
     #[error("a slot of {slot} is not possible. Choose one longer than 0 and shorter than the cycle of {cycle}.")]
     Slot { slot: Ms, cycle: Ms },
-    #[error("--throttle: no callback of the model publishes '{}'. Name the node that does, as --throttle TOPIC@NODE.", name(topic))]
+    #[error("--throttle: no callback of the model publishes '{}'. Name the node that publishes the topic, as --throttle TOPIC@NODE.", name(topic))]
     ThrottleUnknown { topic: String },
     #[error("--throttle: {} nodes publish '{}'. Name one as --throttle TOPIC@NODE: {}", nodes.len(), name(topic), names(nodes))]
     ThrottleSeveral { topic: String, nodes: Vec<String> },
-    #[error("the chain passes '{}', a thread of the application's own, which a plan cannot control. Let the chain begin after it, in a model made with 'onbeat model --input {}'.", name(callback), name(topic))]
+    #[error("the chain passes '{}', a thread of the application's own, which a plan cannot control. Let the chain begin after this thread, in a model made with 'onbeat model --input {}'.", name(callback), name(topic))]
     OwnThread { callback: String, topic: String },
     #[error("--miss says how many executions may miss the last latency band, but this strategy has no bands. Use --miss with --strategy bands.")]
     MissStrategy,

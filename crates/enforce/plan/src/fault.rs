@@ -16,7 +16,9 @@ pub const MAX_ENTRIES: usize = 1000;
 pub enum PlanFault {
     #[error("the plan has schema '{}', but this onbeat reads '{SCHEMA}'. Make the plan again with this version's `onbeat plan`.", name(found))]
     Schema { found: String },
-    #[error("'{what}' is empty, but a plan needs an entry there. Fill it in, or make the plan again with `onbeat plan`.")]
+    #[error(
+        "'{what}' is empty in the plan. Fill it in, or make the plan again with `onbeat plan`."
+    )]
     Empty { what: &'static str },
     #[error("the plan's list '{what}' has {count} entries, but onbeat reads at most {MAX_ENTRIES}. Shorten the list.")]
     TooMany { what: &'static str, count: usize },
@@ -104,7 +106,7 @@ pub enum PlanFault {
         hold: &'static str,
         must: &'static str,
     },
-    #[error("a promise of the plan is impossible: {what}. Correct it, or make the plan again with `onbeat plan`.")]
+    #[error("a promise of the plan is impossible: {what}. Correct the promise, or make the plan again with `onbeat plan`.")]
     Promise { what: String },
     #[error("CPU {cpu} would be busy for {:.1} % of the time in the worst case, which is more than 100 %. Move a server to another CPU.", share * 100.0)]
     Utilisation { cpu: u16, share: f64 },

@@ -47,18 +47,18 @@ impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Difference::Cycle { running, new } => {
-                write!(f, "the new plan's cycle is {new}, not {running}")
+                write!(f, "the new plan's cycle is {new}, not {running} as in the running plan")
             }
             Difference::Origin(new) => write!(
                 f,
-                "the cycles of the new plan begin with another callback, {}",
+                "the cycles of the new plan begin with another callback than those of the running plan: {}",
                 name(new)
             ),
             Difference::Chains => write!(f, "the new plan has other chains than the running plan"),
             Difference::Server(server) => {
                 write!(
                     f,
-                    "the two plans list their servers differently: only one of them has server {} at this position",
+                    "the two plans list their servers differently: only one of the plans has server {} at its position",
                     name(server)
                 )
             }
@@ -151,8 +151,8 @@ fn of_servers(running: &[Server], new: &[Server]) -> Vec<Difference> {
         differ(running.priority != new.priority, "another priority");
         differ(running.callbacks != new.callbacks, "other callbacks");
         let (had, has) = (!running.slots_ms.is_empty(), !new.slots_ms.is_empty());
-        differ(!had && has, "slots, but had none before");
-        differ(had && !has, "no slots any more");
+        differ(!had && has, "slots, but has none in the running plan");
+        differ(had && !has, "no slots, but has some in the running plan");
     }
     found
 }

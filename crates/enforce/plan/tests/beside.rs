@@ -105,7 +105,7 @@ fn chains_with_two_origins_need_two_plans() {
     assert!(b
         .assumes
         .iter()
-        .any(|s| s.contains("1 plan beside this one")));
+        .any(|s| s.contains("1 plan beside this plan")));
     validate(&b).unwrap();
     // On separate CPUs the chains do not meet.
     let apart = Request {

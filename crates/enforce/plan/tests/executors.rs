@@ -340,7 +340,10 @@ fn an_executor_gets_the_slots_of_all_its_callbacks_and_time_for_callbacks_outsid
             false => assert!(length > 6.0, "{id} {length}"),
         }
     }
-    let text = assumption(&made, "they run only in the slots of this server");
+    let text = assumption(
+        &made,
+        "these callbacks run only in the slots of this server",
+    );
     assert!(
         text.contains("may lose messages or a timer's calls"),
         "{text}"

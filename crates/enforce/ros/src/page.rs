@@ -299,7 +299,7 @@ impl PageReader {
         // An access beyond the end of the memory would be a fault.
         if status.st_size < BYTES as libc::off_t {
             return Err(io::Error::other(format!(
-                "the page has only {} bytes",
+                "the page has only {} of its {BYTES} bytes",
                 status.st_size
             )));
         }

@@ -18,7 +18,7 @@ pub enum ScheduleError {
     #[error("the schedule has {0} slots. Give 1 to {MAX_SLOTS}")]
     Count(usize),
     #[error(
-        "slot [{0}, {1}) ns is empty, longer than the cycle or more than a day away. Correct the slot"
+        "slot [{0}, {1}) ns is empty, longer than the cycle, or ends more than a day after the cycle's start. Correct the slot"
     )]
     Slot(u64, u64),
 }

@@ -35,7 +35,7 @@ pub fn isolated(model: &Model, priorities: &Priorities) -> Result<String, Isolat
     let mut out = String::from(
         "# Priorities by `onbeat advise`. Each entry assumes that its callback has a callback group of its own.\n\
          # The id of a group with several callbacks lists all of them (NODE@Timer(..)@Subscription(..)).\n\
-         # Compare the ids with the template that the configurator writes.\n\
+         # Compare the ids with the template that the configurator of the Callback Isolated Executor writes.\n\
          callback_groups:\n",
     );
     let mut written = 0;

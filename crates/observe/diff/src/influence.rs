@@ -117,20 +117,21 @@ pub fn influence(a: &Model, b: &Model, options: &Options) -> Influences {
         size(y).total_cmp(&size(x)).then_with(by_name)
     });
     if only > 0 {
-        let text = "exist in only one of the models and were not compared.";
-        report.notes.push(format!("{only} chains {text}"));
+        report.notes.push(format!(
+            "{only} chains exist in only one of the models and were not compared."
+        ));
     }
     for (model, which) in [(a, "first"), (b, "second")] {
         report.notes.extend(unseen(model, which));
     }
     report.notes.push(format!(
-        "Models do not contain the spread of costs between runs. For the means of {1} and {2} runs, a spread of {0:.0} % is assumed (twice --run-spread). More runs of each model show smaller differences.",
+        "Models do not contain the spread of costs between runs. For the means of {1} and {2} runs, a spread of {0:.0} % between runs is assumed (twice --run-spread). More runs in each model let onbeat find smaller differences.",
         options.run_spread * WAITING * 100.0,
         a.runs.len(),
         b.runs.len()
     ));
     report.notes.push(
-        "Interrupts and the waits of threads without callbacks are not visible. Shared caches and memory change execution times, which `onbeat diff` compares without --influence."
+        "A model shows neither interrupts nor the waits of threads that run no callback. Shared caches and memory change execution times. `onbeat diff` without --influence compares execution times."
             .into(),
     );
     report

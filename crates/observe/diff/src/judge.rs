@@ -176,7 +176,7 @@ fn assumptions(
     if single > 0 {
         let spreads: Vec<String> = spreads.iter().map(RunSpread::text).collect();
         notes.push(format!(
-            "{single} figures come from a single run in one of the models. Runs of an unchanged program differ by a spread: {}. Estimates come from the other figures of the same runs; --run-spread sets a spread. If only one callback is slower in one run by chance, this looks like a change. Record several runs of each program, in turn, and merge them.",
+            "{single} figures come from a single run in one of the models. Runs of an unchanged program differ by a spread: {}. onbeat estimates the spread from the other figures of the same runs; --run-spread sets it instead. If only one callback is slower in one run by chance, this looks like a change. Record several runs of each program, in turn, and merge them.",
             spreads.join(", ")
         ));
     }
@@ -191,7 +191,7 @@ fn assumptions(
                 .into(),
         );
     }
-    notes.push("Medians are compared. 99th percentiles are compared too if each model has at least three runs of 200 executions each. Otherwise a change of only rare long executions does not show.".into());
+    notes.push("onbeat compares medians. It compares 99th percentiles only if each model has at least three runs of 200 executions each. With fewer runs or executions, a change of only rare long executions does not show.".into());
 }
 
 fn found(row: &Row<'_>, change: Change, model: &Model) -> Found {

@@ -10,7 +10,7 @@ pub(crate) fn changes(a: &Model, b: &Model) -> (Vec<(String, String)>, Option<St
     if a.endpoints.is_empty() || b.endpoints.is_empty() {
         let none = a.endpoints.is_empty() && b.endpoints.is_empty();
         let which = if none { "Neither" } else { "One" };
-        let note = format!("{which} of the models has QoS settings, so they were not compared. A recording contains the settings of publishers and subscriptions that are created while it runs.");
+        let note = format!("{which} of the models has QoS settings, so QoS settings were not compared. A recording contains the settings of publishers and subscriptions that are created while it runs.");
         return (Vec::new(), Some(note));
     }
     let (a, b) = (by_id(&a.endpoints), by_id(&b.endpoints));

@@ -209,11 +209,11 @@ fn callback(a: &Callback, b: &Callback) -> Vec<String> {
     let ran = |c: &Callback| c.figures.executions() > 0;
     match (ran(a), ran(b)) {
         (true, false) => why.push(format!(
-            "the callback does not run any more; before, it had {}",
+            "the callback does not run in the second model; in the first model, it had {}",
             executions(a)
         )),
         (false, true) if a.kind == b.kind => why.push(format!(
-            "the callback had no executions before; now it has {}",
+            "the callback does not run in the first model; in the second model, it has {}",
             executions(b)
         )),
         _ => {}

@@ -162,7 +162,9 @@ fn read_rows(bytes: &[u8], columns: &[Column]) -> Result<Vec<Vec<Cell>>, String>
         let group = file.get_row_group(at).map_err(one_line)?;
         let count = group.metadata().num_rows();
         if !(0..=MAX_ROWS - rows.len() as i64).contains(&count) {
-            return Err(format!("a group of {count} rows exceeds the limit"));
+            return Err(format!(
+                "a group of {count} rows exceeds the limit of {MAX_ROWS} rows"
+            ));
         }
         let count = count as usize;
         let mut read: Vec<Vec<Cell>> = Vec::new();

@@ -203,7 +203,10 @@ impl Store {
         let bytes = bytes.ok_or_else(|| self.damaged(&key, "the file is missing"))?;
         match Id::of(&bytes) == id {
             true => Ok(bytes),
-            false => Err(self.damaged(&key, "the file's content does not match its name")),
+            false => Err(self.damaged(
+                &key,
+                "the file's content does not match the hash in its name",
+            )),
         }
     }
 
@@ -217,7 +220,10 @@ impl Store {
             .ok_or_else(|| self.damaged(&key, "the file is missing"))?;
         match hashing.id() == id {
             true => Ok(bytes),
-            false => Err(self.damaged(&key, "the file's content does not match its name")),
+            false => Err(self.damaged(
+                &key,
+                "the file's content does not match the hash in its name",
+            )),
         }
     }
 
@@ -252,12 +258,14 @@ impl Store {
             .strip_prefix("index/")
             .and_then(|n| n.strip_suffix(".parquet"));
         let id = name.and_then(Id::parse);
-        let id = id.ok_or_else(|| damaged("the name is not that of an index part"))?;
+        let id = id.ok_or_else(|| damaged("the file does not have the name of an index part"))?;
         let Some(bytes) = self.read(key, columns::MAX_BYTES)? else {
             return Ok(None);
         };
         if Id::of(&bytes) != id {
-            return Err(damaged("the file's content does not match its name"));
+            return Err(damaged(
+                "the file's content does not match the hash in its name",
+            ));
         }
         index::decode(&bytes)
             .map(Some)
@@ -286,10 +294,10 @@ impl Store {
         let mut fit = fit.by_ref().filter(|id| id.to_string().starts_with(begin));
         let first = fit
             .next()
-            .ok_or_else(|| fault("no object has an id that begins with"))?;
+            .ok_or_else(|| fault("no object has an id with the beginning"))?;
         match fit.all(|other| other == first) {
             true => Ok(first),
-            false => Err(fault("several objects have an id that begins with")),
+            false => Err(fault("several objects have an id with the beginning")),
         }
     }
 }

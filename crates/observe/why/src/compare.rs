@@ -314,11 +314,11 @@ impl Comparison {
             ));
         }
         let which = match late {
-            1 => "the late execution exceeds".to_owned(),
-            n => format!("the {n} late executions exceed"),
+            1 => "the latency of the late execution exceeds".to_owned(),
+            n => format!("the mean latency of the {n} late executions exceeds"),
         };
         let by = format!(
-            "Of the {} by which {which} the mean of the other {others}",
+            "Of the {} by which {which} that of the other {others}",
             duration(self.excess_ns())
         );
         match said.split_last() {
@@ -476,8 +476,8 @@ mod tests {
         assert!((explained - comparison.excess_ns()).abs() < 1e-6);
         assert_eq!(
             comparison.sentence(),
-            "Of the 4.9 us by which the 2 late executions exceed the mean of the other 8, 4.9 us \
-             are waits in the executor of /a behind /a:timer(2ms) (2 of 2 late ones, 0 of 8 others)."
+            "Of the 4.9 us by which the mean latency of the 2 late executions exceeds that of the \
+             other 8, 4.9 us are waits in the executor of /a behind /a:timer(2ms) (2 of 2 late ones, 0 of 8 others)."
         );
         // If all are late, there is nothing to compare with.
         let mut sums = Sums::new(0);

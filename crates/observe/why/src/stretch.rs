@@ -76,7 +76,7 @@ impl During {
             Kind::Inputs => format!("waited{}", with("for")),
             Kind::Timer => "waited for a timer".into(),
             Kind::Stolen => "lost its CPU to the host".into(),
-            Kind::Unknown => "is not shown by the recording".into(),
+            Kind::Unknown => "did something that the recording does not show".into(),
         }
     }
 
@@ -146,7 +146,7 @@ impl Stretch {
             },
             Kind::Inputs => format!("waits{}", with("for")),
             Kind::Timer => "stored data wait for the timer".into(),
-            Kind::Stolen => "stolen by the host".into(),
+            Kind::Stolen => "CPU stolen by the host".into(),
             Kind::Unknown => match self.reason {
                 Some(reason) => format!("unknown: {}", reason.text()),
                 None => "unknown".into(),

@@ -114,8 +114,8 @@ fn the_cause_of_an_overwritten_item_has_the_history_depth_and_the_callback_that_
     assert_eq!(
         scan.sentences(),
         [
-            "2 of 20 items of /scan to /fusion were overwritten: its history holds 1 item, and \
-          /fusion:timer(900ms) ran for 100 ms meanwhile (2 of 2)."
+            "2 of 20 items of /scan to /fusion were overwritten: the history of the subscription holds 1 item, and \
+          /fusion:timer(900ms) ran for 100 ms while an item waited (2 of 2)."
         ]
     );
     let burst = scan.bursts[0];
@@ -198,7 +198,7 @@ fn items_of_another_publisher_can_fill_the_history_of_a_subscription() {
     assert_eq!((scan.published, scan.executed), (5, 4));
     assert!(
         scan.sentences()[0].starts_with(
-            "1 of 5 items of /scan to /fusion was overwritten: its history holds 2 items"
+            "1 of 5 items of /scan to /fusion was overwritten: the history of the subscription holds 2 items"
         ),
         "{:?}",
         scan.sentences()

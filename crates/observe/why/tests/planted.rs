@@ -204,8 +204,8 @@ fn a_process_that_preempts_at_a_higher_priority_is_named_as_cause() {
     check(&explanation, Kind::Preempted, S, by);
     assert_eq!(
         sentence(&explanation),
-        "Of the 15 ms by which the 2 late executions exceed the mean of the other 38, 15 ms are \
-         preemptions of /fusion:subscription(/chatter) by neighbour (worker) (2 of 2 late ones, 0 \
+        "Of the 15 ms by which the mean latency of the 2 late executions exceeds that of the other \
+         38, 15 ms are preemptions of /fusion:subscription(/chatter) by neighbour (worker) (2 of 2 late ones, 0 \
          of 38 others)."
     );
 }

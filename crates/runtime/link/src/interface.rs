@@ -283,16 +283,16 @@ pub enum Refusal {
         "only one of the ends encrypts, or their chunk sizes differ. Give both the same options."
     )]
     Options,
-    #[error("only one of the ends uses `Qos`, or only one acknowledges. Give both ends the same settings.")]
+    #[error("only one of the ends uses `Qos`, or only one of them acknowledges messages. Give both ends the same settings.")]
     Quality,
     #[error("the other end has a peer already. Give each pair of ends its own port number.")]
     InUse,
-    #[error("the other end sent no handshake. Check that it is an onbeat link.")]
+    #[error("the other end sent no handshake. Check that the other end is an onbeat link.")]
     Garbage,
-    #[error("an end refuses a slower backend: {what}. Make the faster one available to both ends, or do not set OnFallBack::Refuse.")]
+    #[error("an end refuses a slower backend: {what}. Make the faster backend available to both ends, or do not set OnFallBack::Refuse.")]
     FallBack { what: String },
     #[error(
-        "the other end did not finish the handshake in time. Check that it is an onbeat link."
+        "the other end did not finish the handshake in time. Check that the other end is an onbeat link."
     )]
     Silent,
 }

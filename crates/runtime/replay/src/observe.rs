@@ -355,7 +355,7 @@ impl Watch {
             }
         }
         let mut notes: Vec<String> = fault
-            .map(|f| format!("observed only until a fault: {f}"))
+            .map(|f| format!("observed only until an error: {f}"))
             .into_iter()
             .collect();
         if self.has_own_clock == Some(true) {

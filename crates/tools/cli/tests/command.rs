@@ -796,8 +796,9 @@ fn check_and_report_say_why_items_were_lost() {
     let here = dir.path();
     overwriting(&here.join("t"));
     good(here, &["model", "t"], 0);
-    let said = "2 of 11 items of /t to /b were overwritten: its history holds 1 item, and \
-                /b:timer(90ms) ran for 10 ms meanwhile (2 of 2).";
+    let said =
+        "2 of 11 items of /t to /b were overwritten: the history of the subscription holds 1 item, and \
+                /b:timer(90ms) ran for 10 ms while an item waited (2 of 2).";
     let lost = json(here, &["why", "t", "--lost", "/t", "--json"], 0);
     assert_eq!(lost["topics"][0]["sentences"][0], said);
     assert_eq!(lost["topics"][0]["causes"][0]["meanwhile"][0]["count"], 2);
@@ -837,7 +838,7 @@ fn check_diff_and_report_say_what_late_executions_have_in_common() {
     let id = model["chains"][0]["id"].as_str().unwrap();
     let rules = format!("chains:\n- chain: {id}\n  latency: {{p50: 9ms, max: 2500us}}\n");
     fs::write(here.join("wanted.yaml"), rules).unwrap();
-    let said = "19 late executions exceed the mean of the other 380, 5 ms are preemptions of \
+    let said = "19 late executions exceeds that of the other 380, 5 ms are preemptions of \
                 /a:timer(10ms) by neighbour (burn) (19 of 19 late ones, 0 of 380 others)";
     let check = ["check", "model.json", "wanted.yaml"];
     let text = good(here, &check, 5);
@@ -876,7 +877,7 @@ fn check_diff_and_report_say_what_late_executions_have_in_common() {
     assert!(page.contains(said), "no sentence");
     good(here, &["report"], 0);
     let page = fs::read_to_string(here.join("report.html")).unwrap();
-    assert!(!page.contains("late executions exceed"));
+    assert!(!page.contains("late executions exceeds"));
     let diff = ["diff", "before.json", "slow.json", "--run-spread", "0%"];
     let text = good(here, &[&diff[..], &["--trace", "slow"]].concat(), 7);
     assert_eq!(text.matches(said).count(), 1, "{text}");

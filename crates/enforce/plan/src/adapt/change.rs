@@ -104,7 +104,7 @@ impl fmt::Display for Reason {
                 by_miss_rate,
             } => {
                 let of = match by_miss_rate {
-                    true => "the latency limit for the miss rate",
+                    true => "the latency limit that keeps the miss rate",
                     false => "the latency of the longest recent execution, plus the buffer,",
                 };
                 write!(f, "{of} is {}", ms(wanted_ns))
@@ -114,7 +114,7 @@ impl fmt::Display for Reason {
             }
             Reason::Full { ready_ns } => write!(
                 f,
-                "an output was ready {} after the start of its cycle, and the plan has no room to raise the last slot",
+                "an output was ready {} after the start of its cycle, and the plan has no room to move the last slot up",
                 ms(ready_ns)
             ),
         }

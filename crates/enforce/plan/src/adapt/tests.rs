@@ -335,7 +335,7 @@ fn each_change_of_the_bands_reports_its_reason() {
     );
     let full = adapt.completed(200 * MS).expect("reported once");
     assert!(
-        full.to_string().contains("no room to raise") && !full.is_move(),
+        full.to_string().contains("no room to move") && !full.is_move(),
         "{full}"
     );
     assert_eq!(adapt.completed(200 * MS), None);

@@ -30,11 +30,11 @@ pub(super) fn sentences(
     lines.extend(wait(scope, request, times.added_ns));
     if times.late_ns > 0 {
         lines.push(format!(
-            "The first callback starts up to {} after its release, because other callbacks run on its threads, or \
-             run before it on its CPU. This time is the latest start of the first callback in {}, plus one execution \
-             of another callback: the phase between the two callbacks changes with each start of the application. \
-             The output of an execution that starts late leaves in the same slot, so the latency of this execution \
-             is shorter.",
+            "The first callback starts up to {} after its release, because its threads run other callbacks, or because \
+             other callbacks run before it on its CPU. This time is the longest delay that was measured in {}, plus \
+             one execution of another callback: the phase between the two callbacks changes with each start of the \
+             application. The output of an execution that starts late leaves in the same slot, so the latency of \
+             this execution is shorter.",
             Ms(times.late_ns),
             count(scope.model.runs.len(), "run"),
         ));
@@ -50,16 +50,16 @@ fn beside(scope: &Scope<'_>, request: &Request) -> Vec<String> {
     let cpus = scope.cpus();
     let here = scope.beside.others.iter().filter(|o| cpus.contains(&o.cpu));
     let mut lines = vec![format!(
-        "{plans} beside this one: {} in servers of other plans run before the chain on its CPUs, each as often as \
-         when it was measured, at any phase of the chain's cycle.",
+        "{plans} beside this plan: {} in servers of other plans run before the chain on the chain's CPUs. Each of \
+         these callbacks runs as often as when it was measured, at any phase of the chain's cycle.",
         count(here.count(), "callback"),
     )];
     let common = scope.parts.iter().filter(|p| scope.is_beside(p.callback));
     let ids: Vec<&str> = common.map(|p| p.callback.id.as_str()).collect();
     if !ids.is_empty() {
         lines.push(format!(
-            "The threads of {} belong to the other plan, whose servers are open at all times ({}). The other plan must \
-             be in force while this plan is in force.",
+            "The threads of {} belong to the other plan (--beside), whose servers are open at all times ({}). The \
+             other plan must be in force while this plan is in force.",
             count(ids.len(), "callback"),
             listed(&ids)
         ));
@@ -84,8 +84,8 @@ fn wait(scope: &Scope<'_>, request: &Request, added_ns: u64) -> Option<String> {
         )),
         Strategy::Fifo if scope.wait_ns().is_none() => Some(
             "The chain's wait for other callbacks has no bound that is shorter than a cycle, and no promise contains \
-             this wait. If a callback ran beside the chain on another CPU when it was measured, it runs before \
-             the chain under the plan."
+             this wait. A callback that ran on another CPU when the chain was measured runs before the chain under \
+             the plan."
                 .into(),
         ),
         _ => None,
@@ -120,16 +120,18 @@ fn unplanned(scope: &Scope<'_>, request: &Request, plan: &Plan, server: &Server)
             let others = scope.others.iter();
             let here = others.filter(|o| server.callbacks.contains(&o.callback.id));
             format!(
-                ": they run only in the slots of this server, which keep {} of each cycle for them. A callback that \
-                 comes several times in a cycle may lose messages or a timer's calls.",
+                ": these callbacks run only in the slots of this server, which keep {} of each cycle for these \
+                 callbacks. A callback that comes several times in a cycle may lose messages or a timer's calls.",
                 Ms(room_ns(here, scope.cycle_ns))
             )
         }
         (true, false) => {
-            ": they run at the chain's priority and at any time, because none of them may wait for a slot."
+            ": these callbacks run at the chain's priority and at any time, because none of them may wait for a slot."
                 .into()
         }
-        (false, _) => ": they get the same CPU, priority and slots as the other callbacks of that server.".into(),
+        (false, _) => ": these callbacks get the same CPU, priority and slots as the other callbacks of that \
+                       server."
+            .into(),
     };
     Some(which + &how)
 }
@@ -144,7 +146,8 @@ fn pools(scope: &Scope<'_>, server: &Server) -> Option<String> {
         return None;
     }
     Some(format!(
-        "All {} threads of {} belong to server {}, since each thread may run any callback of its executor: on CPU {} one thread runs at a time.",
+        "All {} threads of {} belong to server {}, because each thread may run any callback of its executor. On \
+         CPU {}, only one of these threads runs at a time.",
         pools.iter().sum::<usize>(),
         count(pools.len(), "executor"),
         server.name,

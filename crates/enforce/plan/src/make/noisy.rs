@@ -148,7 +148,7 @@ fn with_remedy(
     let too_many = fewest_that_fit(model, request, all.saturating_sub(1));
     let mut remedy = match too_many {
         Some(count) => format!(
-            "The chain fits without the {count} slowest of {all} executions ({}), but onbeat may leave out at most {} executions.",
+            "The chain fits into the cycle without the {count} slowest of {all} executions ({}), but onbeat may leave out at most {} executions.",
             percent(count as f64 / all as f64),
             sample.most()
         ),

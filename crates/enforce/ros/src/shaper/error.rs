@@ -32,7 +32,7 @@ pub enum ShaperError {
     },
     #[error("the configuration must have either page_fd or table, but has both or none. Give exactly one of them")]
     NoTable,
-    #[error("the table of {topic} is invalid: {reason}")]
+    #[error("the table of slots for {topic} is invalid: {reason}")]
     Table { topic: String, reason: String },
     #[error("descriptor {fd} cannot be used as {what}: {reason}. Pass an open descriptor that the shaper inherits")]
     Descriptor {

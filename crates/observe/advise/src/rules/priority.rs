@@ -98,13 +98,13 @@ fn finding(
     let mut costs = Vec::new();
     if preempted_ns >= on.options.min_time_ns {
         costs.push(format!(
-            "is preempted for {} in an execution",
+            "is preempted for {} per execution on average",
             duration(preempted_ns)
         ));
     }
     if waits_ns >= on.options.min_time_ns {
         costs.push(format!(
-            "waits {} for a CPU before it starts",
+            "waits {} for a CPU on average before it starts",
             duration(waits_ns)
         ));
     }

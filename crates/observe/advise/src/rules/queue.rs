@@ -19,7 +19,7 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
     let is_slow = figures.overwritten > 0 && exec.mean() > 0.9 * gap_ns as f64;
     let remedy = match (figures.overwritten > figures.lost, is_slow) {
         (true, true) => format!(
-            "make the callback faster (it runs for {} of each {}), or let it take fewer items. A deeper queue would only make the items older",
+            "make the callback faster (an execution takes {} on average, and one starts every {}), or let it take fewer items. A deeper queue would only make the items older",
             duration(exec.mean()),
             duration(gap_ns as f64)
         ),
@@ -38,7 +38,7 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
         cost_ns: None,
         share,
         finding: format!(
-            "{} never takes {} of the {} items on {}: {} were overwritten by later items, {} were lost otherwise",
+            "{} never takes {} of the {} items on {}: {} were overwritten by later items, {} were lost for other reasons",
             callback.id,
             percent(share),
             figures.published,

@@ -33,7 +33,7 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
         .collect();
     let (why, remedy) = match beside.is_empty() {
         false => (
-            format!("; its thread also runs {}", first_three(&beside)),
+            format!("; the thread of this callback also runs {}", first_three(&beside)),
             "give the callback a callback group and an executor of its own",
         ),
         true => (

@@ -202,7 +202,7 @@ fn prefix_of(bucket: &str, prefix: &str) -> Result<String, String> {
     let odd = |part: &str| matches!(part, "" | "." | "..") || part.chars().any(char::is_control);
     match prefix.split('/').any(odd) || prefix.len() > 512 {
         true => Err(
-            "a prefix has at most 512 bytes: names separated by slashes, but not . or ..".into(),
+            "a prefix consists of names separated by slashes, none of them . or .., and has at most 512 bytes".into(),
         ),
         false => Ok(format!("{prefix}/")),
     }

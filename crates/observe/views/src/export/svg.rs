@@ -116,7 +116,7 @@ fn edge_title(edge: &Edge) -> String {
         f.published, f.taken, f.lost
     );
     if edge.assumed.is_some() {
-        text.push_str("\nassumed: stated by the user, or inferred");
+        text.push_str("\nassumed edge: stated by the user, or inferred by onbeat");
     }
     if edge.intra_process {
         text.push_str("\nintra-process");

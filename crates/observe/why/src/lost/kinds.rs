@@ -65,12 +65,12 @@ impl LossReason {
         match self {
             LossReason::LostEvents => "the recorder lost events at this time",
             LossReason::BeforeFirstTake => {
-                "published before the subscription's first take, so perhaps publisher and subscription were not connected yet"
+                "the item was published before the subscription's first take, so perhaps publisher and subscription were not connected yet"
             }
             LossReason::NeverTaken => "the subscription took no item of this publisher",
             LossReason::PublisherEnded => "the publisher ended before the item was taken",
             LossReason::BestEffort => {
-                "the history had room, and with best effort the middleware does not repeat items"
+                "the history had room, and with best effort the middleware does not send lost items again"
             }
             LossReason::Reliable => {
                 "the history had room, and both sides ask for reliable delivery"
@@ -122,7 +122,7 @@ impl RequestKind {
             RequestKind::Late => "answered late",
             RequestKind::NoServer => "never answered: no server in the recording",
             RequestKind::NotExecuted => "never answered: no callback ran",
-            RequestKind::NoResponse => "never answered: a callback ran without a response",
+            RequestKind::NoResponse => "never answered: a callback ran and sent no response",
             RequestKind::ResponseNotTaken => "response never taken",
             RequestKind::RecordingEnded => "without a response at the end of the recording",
             RequestKind::Unknown => "unknown",

@@ -39,7 +39,7 @@ fn mismatch(setting: Setting) -> &'static str {
 
 impl Meanwhile {
     /// Returns in words what happened while items to the callback `to` waited, such as
-    /// `/fusion:timer(100ms) ran for 48 ms meanwhile`.
+    /// `/fusion:timer(100ms) ran for 48 ms while an item waited`.
     pub fn text(&self, to: &str) -> String {
         let time = duration(self.mean_ns as f64);
         let by = self.by.as_ref().map(Culprit::text);
@@ -49,28 +49,36 @@ impl Meanwhile {
         };
         let mut text = match (self.kind, &by) {
             (Kind::Executor, Some(by)) if by == to => {
-                format!("the callback itself ran for {time} meanwhile on an earlier item")
+                format!("the callback itself ran for {time} on an earlier item")
             }
-            (Kind::Executor, Some(by)) => format!("{by} ran for {time} meanwhile"),
+            (Kind::Executor, Some(by)) => format!("{by} ran for {time} while an item waited"),
             (Kind::Transport, Some(by)) if matches!(self.by, Some(Culprit::Callback(_))) => {
-                format!("its thread waited for {time} for {by}, which takes the items")
+                format!("the callback's thread waited for {time} for {by}, which takes the items")
             }
             (Kind::Transport | Kind::Executor, _) => {
-                format!("its thread slept for {time} until the later items had been published")
+                format!("the callback's thread slept for {time} until the later items had been published")
             }
             (Kind::Preempted | Kind::Queued, _) => {
-                format!("its thread waited for a CPU for {time}{}", behind("behind"))
+                format!(
+                    "the callback's thread waited for a CPU for {time}{}",
+                    behind("behind")
+                )
             }
-            (Kind::Library, _) => format!("the client library ran for {time} meanwhile"),
-            (Kind::Stolen, _) => format!("the host had the CPU of its thread for {time}"),
+            (Kind::Library, _) => format!("the client library ran for {time} while an item waited"),
+            (Kind::Stolen, _) => {
+                format!("the host had the CPU of the callback's thread for {time}")
+            }
             (Kind::Unknown, _) => {
                 let why = self.reason.map_or("", |r| r.text());
-                format!("the recording does not show what its thread did meanwhile ({why})")
+                format!("the recording does not show what the callback's thread did while an item waited ({why})")
             }
-            (kind, _) => format!("its thread was in the state '{}' for {time}", kind.text()),
+            (kind, _) => format!(
+                "the callback's thread was in the state '{}' for {time}",
+                kind.text()
+            ),
         };
         if let Some(during) = &self.during {
-            text += &format!(", and {} for most of it", during.text());
+            text += &format!(", and {} for most of this time", during.text());
         }
         text
     }
@@ -79,8 +87,8 @@ impl Meanwhile {
 impl Cause {
     fn overwritten(&self, to: &str) -> String {
         let mut text = match self.depth {
-            Some(depth) => format!(": its history holds {}", items(depth)),
-            None => String::from(": its history was full"),
+            Some(depth) => format!(": the history of the subscription holds {}", items(depth)),
+            None => String::from(": the history of the subscription was full"),
         };
         let said = self.meanwhile.iter().take(CULPRITS_IN_SENTENCE_MAX);
         let said = said.map(|m| format!("{} ({} of {})", m.text(to), m.count, self.count));
@@ -102,8 +110,8 @@ impl TopicLosses {
     }
 
     /// Returns a cause as a sentence, such as `37 of 600 items of /scan to /fusion were
-    /// overwritten: its history holds 1 item, and /fusion:timer(100ms) ran for 48 ms meanwhile (35
-    /// of 37).`
+    /// overwritten: the history of the subscription holds 1 item, and /fusion:timer(100ms) ran for
+    /// 48 ms while an item waited (35 of 37).`
     pub fn sentence(&self, cause: &Cause) -> String {
         let (is, count) = (if cause.count == 1 { "was" } else { "were" }, cause.count);
         let to = match cause.kind {
@@ -122,7 +130,7 @@ impl TopicLosses {
             }
             LossKind::PassedOver => {
                 let lacks = cause.lacks.as_ref().map(|lacks| {
-                    format!(", and {lacks} gave the synchroniser fewer inputs meanwhile")
+                    format!(", and {lacks} gave the synchroniser the fewest inputs since its previous output")
                 });
                 let lacks = lacks.unwrap_or_default();
                 format!("{head} {is} passed over: the synchroniser joined later items{lacks}.")

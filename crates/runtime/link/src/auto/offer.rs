@@ -41,10 +41,10 @@ pub enum Lack {
 impl fmt::Display for Lack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Lack::Feature => "its program was built without the feature `verbs`",
+            Lack::Feature => "the program was built without the feature `verbs`",
             Lack::Device => "no RDMA device has the connection's address",
             Lack::OwnMemory => "the application provides its own memory",
-            Lack::Hidden => "other processes may not inspect its process",
+            Lack::Hidden => "other processes may not inspect this process",
             Lack::Apart => "the two processes differ in user, namespaces or capabilities",
         })
     }
@@ -265,7 +265,7 @@ mod tests {
         );
         assert_eq!(
             choose(&without(Lack::Feature), &elsewhere(ALL)).to_string(),
-            "over TCP; no RDMA (the listening end: its program was built without the feature `verbs`)"
+            "over TCP; no RDMA (the listening end: the program was built without the feature `verbs`)"
         );
         // Neither end has RDMA, so nothing is passed over.
         assert_eq!(choose(&without(Lack::Feature), &deviceless).passed, []);

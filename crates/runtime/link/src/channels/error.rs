@@ -45,7 +45,7 @@ pub enum LinksError {
         theirs: String,
     },
     #[error(
-        "channel '{channel}': the other host did not report which channel it asks for: {}. Check that it runs and asks for the same channels.",
+        "channel '{channel}': the other host did not report which channel it asks for: {}. Check that the other host runs its program and asks for the same channels.",
         why(reason)
     )]
     Silent {

@@ -75,8 +75,7 @@ impl ItemWriter<'_> {
         }
         producer.skip_to(number);
         let loan = producer.loan(payload.len());
-        let mut loan =
-            loan.map_err(|_| "items that are larger than agreed, or too many of them")?;
+        let mut loan = loan.map_err(|_| "too many items, or items that are larger than agreed")?;
         loan.copy_from_slice(payload);
         // The credits never let the other host wait here. But consumers that left before the first
         // item came can delay it.

@@ -332,7 +332,7 @@ impl std::fmt::Display for Settings {
             self.bits_per_second, self.chunk_bytes, self.window_chunks
         )?;
         f.write_str(if self.is_measured {
-            ", smaller if a lower rate is measured"
+            ", chunks and window smaller if a lower rate is measured"
         } else {
             ""
         })

@@ -31,7 +31,7 @@ pub enum KeyError {
         what: &'static str,
         source: std::io::Error,
     },
-    #[error("key file {path}: {what}. It must have mode 0600, and belong to the user that runs the link.")]
+    #[error("key file {path}: {what}. The file must have mode 0600, and belong to the user that runs the link.")]
     Open { path: String, what: &'static str },
     #[error("key file {path}: not a key. A key is 64 hexadecimal digits on one line.")]
     Form { path: String },

@@ -337,7 +337,7 @@ impl From<Violation> for Stopped {
         Stopped::Protocol(match violation {
             Violation::Progress => "impossible counts of messages",
             Violation::Turn => "a message out of order",
-            Violation::Credits => "more messages than it has credits for",
+            Violation::Credits => "more messages than the peer has credits for",
         })
     }
 }

@@ -399,7 +399,7 @@ impl VerbsIncoming {
             return shared.violated("a message out of order");
         }
         if self.received - self.consumed >= shared.sizes.credits as u64 {
-            return shared.violated("more messages than it has credits for");
+            return shared.violated("more messages than the peer has credits for");
         }
         if bytes > shared.sizes.message_bytes {
             return shared.violated("a message that is larger than agreed");

@@ -137,7 +137,7 @@ fn messages_too_long_out_of_turn_or_without_credit_end_the_link() {
         out_of_turn,
         "twice"
     );
-    let many = protocol("more messages than it has credits for");
+    let many = protocol("more messages than the peer has credits for");
     assert_eq!(outcome_of_lies(&[(8, 0, 0), (8, 64, 1), (8, 0, 2)]), many);
 }
 

@@ -66,7 +66,7 @@ impl Source for Offered<'_> {
 pub fn shortage(bus: &BusFigures) -> Option<String> {
     bus.is_too_slow().then(|| {
         format!(
-            "{} is too slow for the frames: they need {:.0} % of {} in the busiest 100 ms, after {:.1} s. Frames will be up to {:.0} ms late. Play more slowly (--rate), or leave frames out (--ids)",
+            "{} is too slow for the frames: they need {:.0} % of {} in the busiest 100 ms, which end {:.1} s after the first item. Frames will be up to {:.0} ms late. Play more slowly (--rate), or leave frames out (--ids)",
             bus.interface,
             bus.peak_load * 100.0,
             bus.speed(),

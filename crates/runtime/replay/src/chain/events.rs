@@ -102,11 +102,11 @@ impl Events {
                 let (what, how) = match row.sides {
                     Sides::Server | Sides::Both => (
                         "requests that only clients recorded, not sent",
-                        "--requests=client sends them",
+                        "--requests=client sends these requests",
                     ),
                     Sides::Client => (
                         "requests that only servers recorded, not sent",
-                        "--requests=server sends them",
+                        "--requests=server sends these requests",
                     ),
                 };
                 said.add_many(what, row.of_other_side, || format!("{}; {how}", row.name));

@@ -194,11 +194,11 @@ impl Builder<'_> {
 
     fn nested(&mut self, name: &str, path: &str, depth: usize) -> Result<Node, String> {
         if depth > DEEPEST {
-            return Err(format!("types are nested more than {DEEPEST} deep"));
+            return Err(format!("types are nested in more than {DEEPEST} levels"));
         }
         let Some(fields) = self.types.remove(name) else {
             return Err(format!(
-                "the definition of {name} is missing, or it contains itself"
+                "the definition of {name} is missing, or {name} contains itself"
             ));
         };
         let package = name.split('/').next().unwrap_or_default();

@@ -334,7 +334,7 @@ impl Compare {
         let layout = recorded
             .or_else(|| definition::installed(type_name))
             .ok_or_else(|| {
-                String::from("neither the recording nor this ROS 2 installation (AMENT_PREFIX_PATH) has the definition")
+                String::from("neither the recording nor this ROS 2 installation (AMENT_PREFIX_PATH) has the type's definition")
             })
             .and_then(|text| Layout::of(type_name, &text));
         let (layout, notes) = match layout {
@@ -357,7 +357,7 @@ impl Compare {
         let mut notes = self.notes;
         if let Some(ns) = tally.searched_ns {
             notes.push(format!(
-                "matching messages were searched only within {} ms, because the memory was too small for more",
+                "onbeat searched for matching messages only within {} ms, because the memory was too small for more messages",
                 ns / 1_000_000
             ));
         }

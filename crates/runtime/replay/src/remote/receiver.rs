@@ -50,7 +50,7 @@ impl Remote {
             stop,
         };
         let Some(length) = remote.whole_record()? else {
-            return Err(remote.fault("stopped before the recording began"));
+            return Err(remote.fault("stopped before the sender had sent the list of streams"));
         };
         match remote.record(length)? {
             Record::Begin(streams) => remote.streams = streams,

@@ -142,7 +142,7 @@ fn send_all(
         fault: fault.as_ref().map(ToString::to_string),
     };
     record::end(&end, &mut |bytes| writer.put(bytes))
-        .map_err(|long| too_long("the report at the end".into(), long))?;
+        .map_err(|long| too_long("the report at the end of the recording".into(), long))?;
     writer.flush();
     writer.check()?;
     let taken = confirmed(&mut *incoming, &fault, stop)?;

@@ -34,7 +34,7 @@ impl Can {
         })?;
         let index = interface::index(name).map_err(|e| {
             failed(
-                "create the interface with `ip link add NAME type vcan`, or choose another",
+                "create the interface with `ip link add NAME type vcan`, or choose another interface",
                 e,
             )
         })?;

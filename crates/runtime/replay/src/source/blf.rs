@@ -34,7 +34,7 @@ pub fn read<R: Bytes + 'static>(name: &str, bytes: R) -> Result<Box<dyn Source>,
     let mut survey = open(name, bytes, Channels::default())?;
     let back_ns = order::disorder(&mut survey)?;
     if survey.channels.streams().is_empty() {
-        let what = "the log has no frame of CAN or Ethernet";
+        let what = "the log has no CAN or Ethernet frame";
         return Err(survey.damage.refusal(name, what));
     }
     let log = open(name, survey.containers.into_bytes(), survey.channels)?;

@@ -52,7 +52,7 @@ impl Damage {
     }
 
     /// Returns the error for a file without any items. It states the reason `what`, for example
-    /// "the log has no frame of CAN", and the first kind of damage.
+    /// "the log has no CAN frame", and the first kind of damage.
     pub fn refusal(&self, file: &str, what: &str) -> SourceError {
         let damage = self.sentences.first();
         let damage = damage.map_or(String::new(), |damage| format!(". {damage}"));

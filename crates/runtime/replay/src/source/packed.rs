@@ -137,9 +137,9 @@ impl Unpacking {
         self.is_ended = true;
         let what = match error.kind() {
             ErrorKind::UnexpectedEof => {
-                "packed files cut off at their end, unpacked up to there".to_owned()
+                "packed files cut off at their end, unpacked up to the cut".to_owned()
             }
-            _ => format!("damaged packed files, unpacked up to there ({error})"),
+            _ => format!("damaged packed files, unpacked up to the damage ({error})"),
         };
         let used = self.used.load(Relaxed);
         let sentence = format!("{what}: 1 (the first: byte {used} of the packed file)");

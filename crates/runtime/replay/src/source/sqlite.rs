@@ -235,7 +235,7 @@ impl Rows {
         }
         if let Err(error) = self.try_look_up() {
             self.damage.add(
-                "damaged places in the database, which was read up to there",
+                "damaged places in the database, which was read up to the damage",
                 || error.to_string(),
             );
             self.ended = true;
@@ -318,10 +318,10 @@ impl Source for Rows {
                     .damage
                     .add("messages that are not CDR, not replayed", String::new),
                 Ok((topic, None)) => {
-                    self.damage
-                        .add("messages of a topic that is not in the file", || {
-                            format!("topic {topic}")
-                        });
+                    self.damage.add(
+                        "messages whose topic is not in the file's table of topics",
+                        || format!("topic {topic}"),
+                    );
                 }
                 Err(error) => self
                     .damage

@@ -38,7 +38,7 @@ pub fn read<R: Bytes + 'static, D: Dialect + 'static>(
     let mut survey = Log::<_, D>::new(name, bytes, Channels::default());
     let back_ns = order::disorder(&mut survey)?;
     if survey.channels.streams().is_empty() {
-        return Err(survey.damage.refusal(name, "the log has no frame of CAN"));
+        return Err(survey.damage.refusal(name, "the log has no CAN frame"));
     }
     let mut bytes = survey.lines.into_bytes();
     bytes.rewind().map_err(|error| fault(name, error))?;

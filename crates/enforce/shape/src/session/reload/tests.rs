@@ -130,7 +130,7 @@ fn a_rejected_plan_changes_nothing_and_is_reported() {
         (
             Ok(other),
             Outcome::Refused,
-            "the new plan's cycle is 50 ms, not 100 ms. To run the new plan, restart onbeat shape",
+            "the new plan's cycle is 50 ms, not 100 ms as in the running plan. To run the new plan, restart onbeat shape",
         ),
         (Ok(many), Outcome::Refused, "has no gate"),
     ] {

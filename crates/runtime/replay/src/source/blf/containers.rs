@@ -144,7 +144,7 @@ impl<R: BufRead> Containers<R> {
     }
 }
 
-const TORN: &str = "containers cut off by the end of the file, which was read up to there";
+const TORN: &str = "containers cut off by the end of the file, read up to the cut";
 
 fn skip(skipped: u64, from: u64, damage: &mut Damage) {
     if skipped > PADDING {

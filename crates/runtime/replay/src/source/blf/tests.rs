@@ -318,7 +318,7 @@ fn frames_out_of_order_are_sorted_and_a_log_without_frames_is_refused() {
     );
     let error = error.err().expect("no frame").to_string();
     assert!(
-        error.contains("no frame of CAN or Ethernet. objects of other buses"),
+        error.contains("no CAN or Ethernet frame. objects of other buses"),
         "{error}"
     );
 }

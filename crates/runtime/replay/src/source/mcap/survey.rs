@@ -90,7 +90,7 @@ impl<R: Read + Seek> Walk<'_, R> {
         if !whole {
             let at = self.at;
             damage.add(
-                "records cut off by the end of the file, which was read up to there",
+                "records cut off by the end of the file, read up to the cut",
                 || format!("byte {at}"),
             );
             return Ok(false);

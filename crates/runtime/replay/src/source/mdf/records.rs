@@ -308,7 +308,7 @@ impl Records {
         {
             let Some(&found) = self.numbers.get(&id) else {
                 input.damage.add(
-                    "records with an unknown group number, the data was read up to there",
+                    "records with an unknown group number; the data was read up to the record",
                     || self.shown(),
                 );
                 self.at = self.stream.end();

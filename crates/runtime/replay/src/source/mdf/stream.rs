@@ -17,8 +17,8 @@ const MOST_HELD: usize = 256 << 20;
 const PACKED_HEADER: usize = 24;
 const LINKS_AT_ONCE: u64 = 512;
 
-const TORN: &str = "data blocks cut off by the end of the file, which was read up to there";
-const UNREADABLE: &str = "unreadable data blocks, the data was read up to there";
+const TORN: &str = "data blocks cut off by the end of the file, read up to the cut";
+const UNREADABLE: &str = "unreadable data blocks; the data was read up to the block";
 const SHARED: &str = "data blocks that share bytes of the file, left out";
 const COLUMNS: &str = "groups with data in columns (blocks LD, DV and DI of MDF 4.2), not replayed";
 
@@ -201,7 +201,7 @@ impl Chain {
             _ => {
                 return self.fail(
                     input,
-                    "data blocks with an unknown packing, the data was read up to there",
+                    "data blocks with an unknown packing; the data was read up to the block",
                     at,
                 )
             }

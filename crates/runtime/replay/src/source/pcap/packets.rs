@@ -106,7 +106,7 @@ impl<R: Read> Packets<R> {
                 Parsed::More if self.at_eof => {
                     let at = self.at;
                     damage.add(
-                        "blocks cut off by the end of the file, which was read up to there",
+                        "blocks cut off by the end of the file, not replayed",
                         || format!("byte {at}"),
                     );
                     return Ok(Packet::End);
@@ -114,7 +114,7 @@ impl<R: Read> Packets<R> {
                 Parsed::More if there.len() < LONGEST => self.fill()?,
                 Parsed::More | Parsed::Wrong => {
                     let at = self.at;
-                    damage.add("invalid blocks, the file was read up to there", || {
+                    damage.add("invalid blocks; the file was read up to the block", || {
                         format!("byte {at}")
                     });
                     return Ok(Packet::End);

@@ -11,7 +11,7 @@ use std::io::{Read, Result, Seek, SeekFrom};
 /// bytes up to this number are used.
 const MOST_BYTES: u64 = 512 << 20;
 
-const TORN: &str = "chunks cut off by the end of the file, read up to there";
+const TORN: &str = "chunks cut off by the end of the file, read up to the cut";
 const DAMAGED: &str = "damaged chunks, read up to the damage";
 
 /// Loads a chunk into `loaded`, in place of the previous chunk. Adds the connections that the chunk

@@ -60,7 +60,7 @@ pub fn of(type_name: &str, text: &str) -> Result<Layout, String> {
             "" => String::new(),
             field => format!(", at the field {field}"),
         };
-        format!("{type_name} has another definition in ROS 2{place}")
+        format!("{type_name} has another definition in ROS 2 than in the bag{place}")
     })?;
     let (package, name) = name.split_once('/').unwrap_or_default();
     Ok(Layout {

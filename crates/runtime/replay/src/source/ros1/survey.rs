@@ -122,15 +122,16 @@ fn walked<R: Read + Seek>(bytes: &mut R, size: u64, damage: &mut Damage) -> Resu
             Next::End => break,
             Next::Torn => {
                 damage.add(
-                    "records cut off by the end of the file, which was read up to there",
+                    "records cut off by the end of the file, not replayed",
                     || format!("byte {at}"),
                 );
                 break;
             }
             Next::Wrong => {
-                damage.add("invalid records, the file was read up to there", || {
-                    format!("byte {at}")
-                });
+                damage.add(
+                    "invalid records; the file was read up to the record",
+                    || format!("byte {at}"),
+                );
                 break;
             }
         };

@@ -236,8 +236,8 @@ fn streams_have_ros_2_types_or_the_reason_why_they_cannot_be_played() {
     });
     let wanted = [
         "onbeat knows no ROS 2 type for my_msgs/Thing",
-        "sensor_msgs/Range has another definition in ROS 2",
-        "geometry_msgs/Point has another definition in ROS 2, at the field y",
+        "sensor_msgs/Range has another definition in ROS 2 than in the bag",
+        "geometry_msgs/Point has another definition in ROS 2 than in the bag, at the field y",
     ];
     assert_eq!(reasons.collect::<Vec<_>>(), wanted);
 }

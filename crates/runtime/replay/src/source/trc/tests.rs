@@ -199,7 +199,7 @@ fn damaged_and_foreign_lines_are_skipped_and_counted() {
     let error = read("log", Cursor::new(log.into_bytes())).err();
     let error = error.expect("no frame").to_string();
     assert!(
-        error.contains("no frame of CAN. lines of other kinds"),
+        error.contains("no CAN frame. lines of other kinds"),
         "{error}"
     );
 }

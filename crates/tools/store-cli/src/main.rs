@@ -315,7 +315,7 @@ fn tidy(args: TidyArgs) -> Result<ExitStatus, Failed> {
     match args.json {
         true => term::write_json(&mut io::stdout().lock(), &tidied)?,
         false => say(&format!(
-            "index: {} parts, {} before; removed: {} leftovers, {} merges, {} bytes",
+            "index: {} parts now, {} parts before; removed: {} unused files and {} old merges ({} bytes)",
             tidied.parts_after,
             tidied.parts_before,
             tidied.removed,
@@ -334,7 +334,7 @@ fn check(place: &str, json: bool) -> Result<ExitStatus, Failed> {
         false => {
             warn(&checked.damaged);
             say(&format!(
-                "{} models, {} traces, {} objects read; {} damaged",
+                "{} models and {} traces in the store; {} objects read; {} damaged files",
                 checked.models,
                 checked.traces,
                 checked.objects,

@@ -114,7 +114,7 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let path = args.trace.as_path();
-    let hint = "; record one with `onbeat record`";
+    let hint = "; record a trace with `onbeat record`";
     let mut reader = files::open_trace(path, "`onbeat why`", hint)?;
     let options = args.stated.options()?;
     let mut options = options(run_of(&reader, None));

@@ -126,7 +126,7 @@ impl Shown<'_> {
         if self.explanation.unknown_share > UNKNOWN_SAID {
             let share = percent(self.explanation.unknown_share);
             notes.push(format!(
-                "{share} of the latency of all executions is unknown."
+                "The cause of {share} of the latency of all executions is unknown."
             ));
         }
         notes

@@ -84,7 +84,7 @@ pub enum AssignError {
         cpu: u16,
         source: io::Error,
     },
-    #[error("thread {tid} cannot be added to its server, because it has ended or the server has no room: {source}. Assign it to another server.")]
+    #[error("thread {tid} cannot be added to its server, because the thread has ended or the server has no room: {source}. Assign the thread to another server.")]
     Member { tid: u32, source: io::Error },
     #[error("thread {tid} cannot be put behind the gate of its server, which stops it between slots: {source}")]
     Gate { tid: u32, source: GateError },

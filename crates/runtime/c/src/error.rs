@@ -103,14 +103,14 @@ impl OnbeatCode {
             OnbeatCode::NotThere => c"no channel has this name",
             OnbeatCode::Mismatch => c"the channel with this name was created with other options",
             OnbeatCode::InUse => {
-                c"the channel already has a producer, or its largest number of consumers"
+                c"the channel already has a producer, or as many consumers as it can have"
             }
             OnbeatCode::Busy => c"another call is using the handle",
             OnbeatCode::Key => c"the key file cannot be used",
             OnbeatCode::Panic => c"onbeat has a defect. Close the handle.",
             OnbeatCode::Exhausted => c"all payloads of the channel are in use",
             OnbeatCode::Breach => {
-                c"the link broke a promise (freshness, integrity, deadline or liveliness)"
+                c"the link did not keep its freshness, integrity, deadline or liveliness"
             }
             OnbeatCode::NotStarted => c"fewer consumers than expected have attached",
         }

@@ -345,7 +345,10 @@ fn summary(report: &Report, screen: &Screen) -> String {
     if following > 0 {
         text += &format!(", and {following} further changes that follow from other changes");
     }
-    text += &format!("; {} figures of {a} and {b} runs compared", report.compared);
+    text += &format!(
+        "; {} figures compared, from {a} and {b} runs",
+        report.compared
+    );
     if report.small > 0 {
         text += &format!(
             "; {} significant changes are too small to matter",

@@ -171,7 +171,7 @@ fn sentence(found: &[FoundLedger], dry_run: bool) -> String {
     };
     if dry_run {
         return format!(
-            "Would restore {} and remove {}, left by {sessions}.",
+            "onbeat would restore {} and remove {}, left by {sessions}.",
             count(sum(alive), "thread"),
             count(sum(there), "cgroup")
         );
@@ -184,7 +184,7 @@ fn sentence(found: &[FoundLedger], dry_run: bool) -> String {
             .sum()
     };
     format!(
-        "Restored {} ({} had ended) and removed {}, left by {sessions}.",
+        "onbeat has restored {} ({} had ended) and removed {}, left by {sessions}.",
         count(restored(|r| r.threads), "thread"),
         restored(|r| r.gone),
         count(restored(|r| r.groups), "cgroup")

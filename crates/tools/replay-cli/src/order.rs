@@ -113,7 +113,7 @@ impl Orders {
             _ => return Err("state either to_s or by_s".into()),
         };
         if !to_ns.is_finite() {
-            return Err("the time is out of range".into());
+            return Err("the time at which to continue is out of range".into());
         }
         // The conversion limits the number to the range of i64.
         match self.control.seek(to_ns as i64) {

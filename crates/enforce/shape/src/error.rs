@@ -29,7 +29,7 @@ pub enum ShapeError {
     Launch(#[from] LaunchError),
     #[error("--adapt: {0}")]
     Adapt(#[from] AdaptError),
-    #[error("--diagnostics: the application's ROS 2 has no diagnostic_msgs. Install the package there (ros-DISTRO-diagnostic-msgs), or omit --diagnostics")]
+    #[error("--diagnostics: the application's ROS 2 has no diagnostic_msgs. Install the package ros-DISTRO-diagnostic-msgs, or omit --diagnostics")]
     NoDiagnostics,
     #[error("--diagnostics: the process that publishes diagnostics has ended: {0}")]
     Diagnostics(String),

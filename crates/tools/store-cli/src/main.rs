@@ -346,7 +346,7 @@ fn check(place: &str, json: bool) -> Result<ExitStatus, Failed> {
         0 => Ok(ExitStatus::Success),
         n => Err(Failed(CliError::Failed(format!(
             "damaged files in {place}: {n}. Put the models and traces of these files into the \
-             store again, or use the rest: other commands leave damaged files out."
+             store again, or use the rest of the store: other commands leave damaged files out."
         )))),
     }
 }

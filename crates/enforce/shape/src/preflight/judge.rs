@@ -98,7 +98,7 @@ pub(super) fn preemption(facts: &Facts) -> Line {
         Some(Preemption::Full) => (Grade::Ok, "full", None),
         Some(Preemption::Lazy) => (
             Grade::Ok,
-            "lazy: real-time threads preempt others at once, as with preempt=full",
+            "lazy: real-time threads preempt other threads at once, as with preempt=full",
             None,
         ),
         Some(Preemption::Voluntary) => (

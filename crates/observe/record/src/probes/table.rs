@@ -480,7 +480,7 @@ pub const PROBES: &[Probe] = &[
         Flow,
         ["onbeat_flow_task_init"],
         "on_flow_task_init",
-        "a task at the address of a destroyed one has the name of the destroyed task"
+        "a task that reuses the memory address of a destroyed task has the name of the destroyed task"
     ),
     row!(
         "onbeat_flow_task_start",
@@ -509,7 +509,7 @@ pub const PROBES: &[Probe] = &[
         Flow,
         ["onbeat_link_init"],
         "on_link_init",
-        "an end of a link at the address of a closed one has the name of the closed end"
+        "an end of a link that reuses the memory address of a closed end has the name of the closed end"
     ),
     row!(
         "onbeat_link_fini",
@@ -573,7 +573,7 @@ pub const KERNEL_PROBES: &[KernelProbe] = &[
     KernelProbe {
         name: "sched_migrate_task",
         program: "on_migrate",
-        consequence: "if a thread moves to another CPU while it waits, it is unknown which thread had the CPU",
+        consequence: "if a thread moves to another CPU while it waits for a CPU, the thread that had the CPU is unknown",
     },
     KernelProbe {
         name: "task_rename",

@@ -155,7 +155,7 @@ fn left_out_of(left_out: &LeftOut, miss: Option<Miss>) -> String {
         )
     });
     format!(
-        "left out: {executions} ({} of all; took {took} ms, the others at most {} ms): {}{promise}",
+        "left out: {executions} ({} of all; took {took} ms, the other executions at most {} ms): {}{promise}",
         percent(left_out.share),
         ms(left_out.kept_ms),
         term::one_line(&left_out.cause)

@@ -83,7 +83,7 @@ impl Shown<'_> {
                 writeln!(out, "{}  {}", screen.bold(&chain.id), title)?;
                 if *of > 1 {
                     let hint = format!(
-                        "the chain with the longest latency of {of} chains; choose another one with --chain"
+                        "the chain with the longest latency of {of} chains; choose another chain with --chain"
                     );
                     writeln!(out, "{}", screen.dim(&hint))?;
                 }

@@ -110,9 +110,9 @@ impl OnbeatCode {
             OnbeatCode::Panic => c"onbeat has a defect. Close the handle.",
             OnbeatCode::Exhausted => c"all payloads of the channel are in use",
             OnbeatCode::Breach => {
-                c"the link did not keep its freshness, integrity, deadline or liveliness"
+                c"the link did not keep its QoS (freshness, integrity, deadline or liveliness)"
             }
-            OnbeatCode::NotStarted => c"fewer consumers than expected have attached",
+            OnbeatCode::NotStarted => c"fewer consumers than expected have attached to the channel",
         }
     }
 }

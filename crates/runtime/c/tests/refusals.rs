@@ -228,7 +228,7 @@ fn every_return_code_has_a_text_and_no_other_number_has_one() {
     };
     assert_eq!(
         text(OnbeatCode::NotStarted as i32),
-        "fewer consumers than expected have attached"
+        "fewer consumers than expected have attached to the channel"
     );
     let known = (-1000..1000).filter(|c| text(*c) != "onbeat has no result code with this number");
     assert_eq!(known.count(), 22);

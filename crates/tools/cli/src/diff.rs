@@ -227,7 +227,11 @@ fn write_influence(out: &mut dyn Write, report: &Influences, told: bool) -> Resu
         (n, _) => format!("the cost differs for {n} pairs of a component and a chain"),
     };
     let all = report.compared;
-    writeln!(out, "{found}; {all} pairs compared, means per execution").map_err(CliError::Stdout)
+    writeln!(
+        out,
+        "{found}; {all} pairs compared by their mean cost per execution"
+    )
+    .map_err(CliError::Stdout)
 }
 
 fn write(out: &mut dyn Write, report: &Report) -> Result<(), CliError> {
@@ -346,7 +350,7 @@ fn summary(report: &Report, screen: &Screen) -> String {
         text += &format!(", and {following} further changes that follow from other changes");
     }
     text += &format!(
-        "; {} figures compared, from {a} and {b} runs",
+        "; {} figures compared (runs: {a} before, {b} after)",
         report.compared
     );
     if report.small > 0 {

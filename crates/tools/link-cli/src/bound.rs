@@ -389,7 +389,7 @@ fn assumptions(port: &Port, cpu: &Cpu, rates: Option<&Rates>) -> Vec<String> {
         "the sender's port is the bottleneck, and nothing else sends through it".into(),
         "channels are TCP links; a host's links share a port with the given chunk size (Tcp::on_port)"
             .into(),
-        "few acknowledgements (40 bytes each) leave through the port; no bound contains them"
+        "few acknowledgements (40 bytes each) leave through the port; no bound includes them"
             .into(),
         "no channel sends more messages, or larger ones, than stated here".into(),
         format!(

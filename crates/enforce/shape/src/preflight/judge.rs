@@ -301,7 +301,7 @@ fn governors(facts: &Facts, cpus: &BTreeSet<u16>) -> Line {
             about,
             Grade::Note,
             format!("governor {all}: execution times depend on the previous load"),
-            Some("cpupower frequency-set -g performance"),
+            Some("set the governor to performance (cpupower frequency-set -g performance)"),
         ),
     }
 }
@@ -349,7 +349,7 @@ fn siblings(facts: &Facts, servers: &BTreeSet<u16>) -> Line {
         about,
         Grade::Note,
         found,
-        Some("turn SMT off (echo off > /sys/devices/system/cpu/smt/control), or run nothing on the CPU that shares the core"),
+        Some("turn SMT off (echo off > /sys/devices/system/cpu/smt/control), or run nothing on CPUs that share a core with a server's CPU"),
     )
 }
 

@@ -288,7 +288,7 @@ impl Libraries {
         let (Some(state), Some(list)) = (symbols.get(LOADER_STATE), symbols.get(LOADER_LIST))
         else {
             return Err(format!(
-                "{} does not export both {LOADER_STATE} and {LOADER_LIST}",
+                "{} does not export {LOADER_STATE}, or does not export {LOADER_LIST}",
                 file.path
             ));
         };

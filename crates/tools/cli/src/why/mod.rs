@@ -222,7 +222,7 @@ fn see(reader: &mut Reader, args: &Args, options: &mut SynthOptions) -> Result<S
             options.cuts = cuts_of(&args.trace, &synth.clone().finish(), &ends)?;
         }
         options.ids = synth.into_ids();
-        which = "second pass of the model";
+        which = "second pass over the trace";
     }
     let room = Box::new(SpooledTempFile::new(IN_MEMORY_MAX));
     let mut once = Once::new(options.clone(), room, args.callback.is_some());

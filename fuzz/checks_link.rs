@@ -33,7 +33,7 @@ pub fn handshake(data: &[u8]) {
 pub fn records(data: &[u8]) {
     assert!(
         onbeat_link::fuzzing::records(data),
-        "a record changes when it is written"
+        "a record of a link changes when it is read and written again"
     );
 }
 

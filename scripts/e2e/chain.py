@@ -120,11 +120,11 @@ def check_drops(chain, *words):
     if not 6 <= dropped <= 24:
         raise Mismatch(f"8 overruns were made, {dropped} outputs discarded: {report}")
     # Lineage gives the cycle of each output.
-    for name in ("outputs with a cycle inferred from arrival", "outputs with a cycle disputed by the recording"):
+    for name in ("outputs whose cycle was inferred from arrival", "outputs whose cycle differs between lineage and recording"):
         found = [f["measured"] for f in report["figures"] if f["name"] == name]
         if any(found):
             raise Mismatch(f"{name}: {found}")
-    known, executions = figure(report, "outputs with a cycle from lineage"), figure(report, "executions")
+    known, executions = figure(report, "outputs whose cycle is known from lineage"), figure(report, "executions")
     if known < executions * 0.9 or executions < 60:
         raise Mismatch(f"of {executions} outputs {known} brought their cycle: {report['figures']}")
     blamed = [n for n in report["notes"] if "stage_3:" in n]

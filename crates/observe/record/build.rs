@@ -18,7 +18,7 @@ fn main() {
     println!("cargo:rerun-if-changed=src/preload");
     println!("cargo:rerun-if-changed=src/records");
     println!("cargo:rerun-if-env-changed=CLANG");
-    let text = fs::read_to_string(TABLE).expect("the table is part of the crate");
+    let text = fs::read_to_string(TABLE).expect("the file records.table is part of the crate");
     let table = layout::Table::parse(&text).unwrap_or_else(|error| panic!("{error}"));
     for (file, content) in [
         ("record_layout.h", table.c_header()),

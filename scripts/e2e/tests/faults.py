@@ -242,7 +242,7 @@ def shape_shapes_a_restarted_process_again(harness):
             if process and process.poll() is None:
                 process.kill()
                 process.wait()
-    if "A new shaper runs beside process" not in report:
+    if "A new shaper belongs to the application's process" not in report:
         raise Mismatch(f"the report does not mention the shaper's restart: {report} {errors}")
     if len(outputs) < 60:
         raise Mismatch(f"{len(outputs)} outputs in 3.5 s: the new process is not served")

@@ -118,7 +118,7 @@ impl Dispatcher {
             }),
             Ok(Err(failure)) => Err(failure),
             Err(_) => Err(Failure::Spawn(io::Error::other(
-                "the thread ended before it was ready",
+                "the dispatcher thread ended before it was ready",
             ))),
         }
     }

@@ -41,7 +41,7 @@ pub enum StartError {
     State { path: PathBuf, source: io::Error },
     #[error("cannot start the guard process, which undoes all changes if onbeat crashes: {0}. Check the limits for processes and open files (ulimit -a).")]
     Guard(io::Error),
-    #[error("no cgroup freezer can be used, so threads cannot be stopped between their slots: {0}. Run as root, and mount one (mount -t cgroup -o freezer none /sys/fs/cgroup/freezer, or cgroup2).")]
+    #[error("no cgroup freezer can be used, so threads cannot be stopped between their slots: {0}. Run as root, and mount a freezer (mount -t cgroup -o freezer none /sys/fs/cgroup/freezer, or cgroup2).")]
     NoFreezer(String),
     #[error("cannot keep threads within their slots with sched_ext: {0}")]
     SchedExt(#[from] SchedExtError),
@@ -64,7 +64,7 @@ pub enum AssignError {
     UnknownServer(String),
     #[error("thread {0} does not exist: it has ended, or its id is wrong. Check the id.")]
     Vanished(u32),
-    #[error("thread {0} is the dispatcher of this reservation, which opens the gates and cannot wait behind one. Choose another thread.")]
+    #[error("thread {0} is the dispatcher of this reservation, which opens the gates and cannot wait behind a gate. Choose another thread.")]
     Own(u32),
     #[error("thread {tid} is already {place}. Release it first.")]
     Already { tid: u32, place: String },
@@ -84,9 +84,9 @@ pub enum AssignError {
         cpu: u16,
         source: io::Error,
     },
-    #[error("thread {tid} cannot be added to its server, because it has ended or the server has no room: {source}. Assign it to another server.")]
+    #[error("thread {tid} cannot be added to its server, because the thread has ended or the server has no room: {source}. Assign the thread to another server.")]
     Member { tid: u32, source: io::Error },
-    #[error("thread {tid} cannot be put behind the gate of its server, which stops it between slots: {source}")]
+    #[error("thread {tid} cannot be put behind the gate of its server, which stops the thread between slots: {source}")]
     Gate { tid: u32, source: GateError },
     #[error("thread {tid} cannot leave the gate that it inherited from the thread that started it: {source}. The thread runs only while that gate is open.")]
     Free { tid: u32, source: io::Error },
@@ -120,7 +120,7 @@ pub enum ReleaseError {
     NotAssigned(u32),
     /// The kernel refused to restore the thread's state. onbeat tries again when the reservation
     /// stops.
-    #[error("cannot restore the previous scheduling and cgroup of thread {tid}: {source}. Stop the reservation: it then tries again to restore the thread.")]
+    #[error("cannot restore the previous scheduling and cgroup of thread {tid}: {source}. Stop the reservation: the reservation then tries again to restore the thread.")]
     Restore { tid: u32, source: io::Error },
 }
 

@@ -29,7 +29,7 @@ pub enum ShapeError {
     Launch(#[from] LaunchError),
     #[error("--adapt: {0}")]
     Adapt(#[from] AdaptError),
-    #[error("--diagnostics: the application's ROS 2 has no diagnostic_msgs. Install the package there (ros-DISTRO-diagnostic-msgs), or omit --diagnostics")]
+    #[error("--diagnostics: the application's ROS 2 has no diagnostic_msgs. Install the package ros-DISTRO-diagnostic-msgs, or omit --diagnostics")]
     NoDiagnostics,
     #[error("--diagnostics: the process that publishes diagnostics has ended: {0}")]
     Diagnostics(String),
@@ -61,7 +61,7 @@ pub enum ShapeError {
         first: String,
         second: String,
     },
-    #[error("{callback} publishes directly on {topic}, so no shaper can hold the output back. Start the application with onbeat shape PLAN -- COMMAND, or start its node with: {remap} (if a rule of the node already remaps a topic to {topic}, remap that topic to the held one instead)")]
+    #[error("{callback} publishes directly on {topic}, so no shaper can hold the output back. Start the application with onbeat shape PLAN -- COMMAND, or start its node with: {remap}. If a rule of the node already remaps a topic to {topic}, change the target of that rule in the same way instead")]
     NotHeld {
         callback: String,
         topic: String,

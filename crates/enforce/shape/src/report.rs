@@ -79,9 +79,9 @@ impl EarlierPlan {
             .filter(|f| f.kept == Some(false));
         let broken: Vec<&str> = broken.map(|f| f.name.as_str()).collect();
         let promises = match (self.executions, broken.is_empty()) {
-            (0, _) => "its promises cannot be judged, because nothing was measured".into(),
-            (_, true) => "its promises were kept".into(),
-            (_, false) => format!("its promises were NOT kept ({})", broken.join(", ")),
+            (0, _) => "the plan's promises cannot be judged, because nothing was measured".into(),
+            (_, true) => "the plan's promises were kept".into(),
+            (_, false) => format!("the plan's promises were NOT kept ({})", broken.join(", ")),
         };
         format!(
             "Plan {} ({}) had {} executions, {} late, {} discarded, {} cycles without an output; {promises}.",

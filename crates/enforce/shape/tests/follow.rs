@@ -237,12 +237,12 @@ fn the_verdict_counts_outputs_by_how_their_cycle_was_found() {
         let told = verdict
             .figures
             .iter()
-            .filter(|f| f.name.contains("with a cycle "));
+            .filter(|f| f.name.contains("outputs whose cycle "));
         let told: Vec<_> = told.map(|f| (&*f.name, f.measured)).collect();
         let name = match expected {
-            Attribution::Lineage => "outputs with a cycle from lineage",
-            Attribution::Arrival => "outputs with a cycle inferred from arrival",
-            _ => "outputs with a cycle disputed by the recording",
+            Attribution::Lineage => "outputs whose cycle is known from lineage",
+            Attribution::Arrival => "outputs whose cycle was inferred from arrival",
+            _ => "outputs whose cycle differs between lineage and recording",
         };
         assert_eq!(told, [(name, 1.0)], "{verdict:?}");
     }
@@ -362,7 +362,7 @@ fn promises_are_judged_as_kept_or_broken() {
         .map(|f| f.name.as_str())
         .collect();
     assert!(broken.contains(&"outputs inside a slot"), "{broken:?}");
-    assert!(broken.contains(&"worst case, 99.9 % of executions"));
+    assert!(broken.contains(&"largest latency of the fastest 99.9 % of executions"));
     // Threads ran outside of their slots; then nothing was measured at all.
     assert!(!judged(&plan, &judgements, &[2 * MS; 10]).is_kept());
     assert!(!judged(&plan, &[], &[]).is_kept());
@@ -378,9 +378,21 @@ fn verdicts_use_the_promised_miss_rate() {
     judgements[3] = Judgement::new(&plan, judgements[3].execution, 0);
     judgements[3].execution.late = true;
     for (rate, kept, worst) in [
-        (0.11, true, "worst case, 89 % of executions"),
-        (0.09, false, "worst case, 91 % of executions"),
-        (0.0001, false, "worst case, 99.99 % of executions"),
+        (
+            0.11,
+            true,
+            "largest latency of the fastest 89 % of executions",
+        ),
+        (
+            0.09,
+            false,
+            "largest latency of the fastest 91 % of executions",
+        ),
+        (
+            0.0001,
+            false,
+            "largest latency of the fastest 99.99 % of executions",
+        ),
     ] {
         plan.promises.average_ms = Ms(110 * MS);
         plan.promises.miss = Some(Miss {
@@ -403,7 +415,7 @@ fn verdicts_use_the_promised_miss_rate() {
     let verdict = judged(&plan, &judgements, &[]);
     let most = figure(
         &verdict,
-        "outputs outside a slot: upper limit at 95 % confidence",
+        "share of outputs outside a slot: upper limit at 95 % confidence",
     );
     assert!(most.is_some_and(|(most, kept)| (most - 39.4).abs() < 0.05 && kept.is_none()));
 }

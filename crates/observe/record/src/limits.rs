@@ -43,7 +43,7 @@ pub enum LimitError {
     Domain(u32),
     #[error("--cgroup {}: {source}. Give the directory of a cgroup, for example /sys/fs/cgroup/system.slice/robot.service", path.display())]
     NoDirectory { path: PathBuf, source: io::Error },
-    #[error("--cgroup {} leads to {}. Give that path", path.display(), to.display())]
+    #[error("--cgroup {}: this path contains a symbolic link. Give the path {}", path.display(), to.display())]
     Link { path: PathBuf, to: PathBuf },
     #[error("--cgroup {} is not in a mounted cgroup hierarchy. Give a directory below a mount of cgroup or cgroup2 (findmnt -t cgroup,cgroup2)", .0.display())]
     NoCgroup(PathBuf),

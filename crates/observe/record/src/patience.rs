@@ -119,7 +119,7 @@ impl Patience {
                 false => format!("processes {} did not answer", pids.join(", ")),
             };
             format!(
-                "{} reads of processes of {} were skipped, because {who}.",
+                "onbeat skipped {} reads from processes of {}, because {who}.",
                 user.skipped_as_silent,
                 name(uid)
             )
@@ -130,7 +130,7 @@ impl Patience {
             .filter(|(_, user)| user.skipped_over_time > 0);
         let over = over.map(|(uid, user)| {
             format!(
-                "{} reads of processes of {} were skipped, because earlier reads had taken {:.0} s of CPU time.",
+                "onbeat skipped {} reads from processes of {}, because earlier reads had taken {:.0} s of CPU time.",
                 user.skipped_over_time,
                 name(uid),
                 user.cpu.as_secs_f64()
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(patience.ask_user(1001, 10, at_once), Some(1));
         assert_eq!(
             patience.left_out(),
-            ["4 reads of processes of user 1000 were skipped, because processes 1, 2, 3 did not answer."]
+            ["onbeat skipped 4 reads from processes of user 1000, because processes 1, 2, 3 did not answer."]
         );
         // The limit also holds for ever new user ids. Processes of root are still read.
         for user in 2000..2100 {
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(patience.ask_user(1001, 2, at_once), Some(1));
         assert_eq!(
             patience.left_out(),
-            ["1 reads of processes of user 1000 were skipped, because earlier reads had taken 40 s of CPU time."]
+            ["onbeat skipped 1 reads from processes of user 1000, because earlier reads had taken 40 s of CPU time."]
         );
         // All users together have twice the time of one user.
         patience.users.entry(1002).or_default().cpu = CPU_PER_USER;

@@ -83,7 +83,7 @@ impl Buffer {
         check_length(capacity)?;
         if capacity < most {
             let text =
-                format!("the buffer has {capacity} bytes but needs {most}. Give a larger one.");
+                format!("the buffer has {capacity} bytes but needs {most}. Give a larger buffer.");
             return Err(Failure::new(OnbeatCode::TooSmall, text));
         }
         Ok(Buffer { start })

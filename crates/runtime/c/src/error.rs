@@ -98,21 +98,21 @@ impl OnbeatCode {
             OnbeatCode::Gone => c"the other side has died or cannot be reached",
             OnbeatCode::Protocol => c"the peer breaks the protocol",
             OnbeatCode::Refused => c"one end of the link has refused the other (for example because their keys or sizes differ)",
-            OnbeatCode::NoPeer => c"no peer came before the deadline",
+            OnbeatCode::NoPeer => c"no peer connected before the deadline",
             OnbeatCode::System => c"the kernel has refused a system call",
             OnbeatCode::NotThere => c"no channel has this name",
             OnbeatCode::Mismatch => c"the channel with this name was created with other options",
             OnbeatCode::InUse => {
-                c"the channel already has a producer, or its largest number of consumers"
+                c"the channel already has a producer, or as many consumers as it can have"
             }
             OnbeatCode::Busy => c"another call is using the handle",
             OnbeatCode::Key => c"the key file cannot be used",
             OnbeatCode::Panic => c"onbeat has a defect. Close the handle.",
             OnbeatCode::Exhausted => c"all payloads of the channel are in use",
             OnbeatCode::Breach => {
-                c"the link broke a promise (freshness, integrity, deadline or liveliness)"
+                c"the link did not keep its QoS (freshness, integrity, deadline or liveliness)"
             }
-            OnbeatCode::NotStarted => c"fewer consumers than expected have attached",
+            OnbeatCode::NotStarted => c"fewer consumers than expected have attached to the channel",
         }
     }
 }
@@ -210,6 +210,9 @@ pub extern "C" fn onbeat_last_error() -> *const c_char {
 pub extern "C" fn onbeat_code_text(code: i32) -> *const c_char {
     let known = OnbeatCode::ALL.into_iter().find(|c| *c as i32 == code);
     known
-        .map_or(c"this number is not a code of onbeat", OnbeatCode::text)
+        .map_or(
+            c"onbeat has no result code with this number",
+            OnbeatCode::text,
+        )
         .as_ptr()
 }

@@ -256,7 +256,7 @@ pub unsafe extern "C" fn onbeat_memory_bytes(
     guarded(|| unsafe {
         if bytes.is_null() {
             return Err(Failure::null(
-                "the pointer that receives the number is null",
+                "the pointer that receives the number of bytes is null",
             ));
         }
         write_unless_null(

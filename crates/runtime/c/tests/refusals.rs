@@ -228,9 +228,9 @@ fn every_return_code_has_a_text_and_no_other_number_has_one() {
     };
     assert_eq!(
         text(OnbeatCode::NotStarted as i32),
-        "fewer consumers than expected have attached"
+        "fewer consumers than expected have attached to the channel"
     );
-    let known = (-1000..1000).filter(|c| text(*c) != "this number is not a code of onbeat");
+    let known = (-1000..1000).filter(|c| text(*c) != "onbeat has no result code with this number");
     assert_eq!(known.count(), 22);
     let name = CString::new("no such channel").unwrap();
     let mut channel = null_mut();

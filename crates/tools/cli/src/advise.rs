@@ -167,12 +167,12 @@ fn block(
     let cost = match (advice.cost_ns, chain) {
         (Some(ns), Some(chain)) => {
             format!(
-                "up to {} ({}) of {chain}",
+                "up to {} ({}) of the latency of {chain}",
                 duration(ns),
                 percent(advice.share)
             )
         }
-        (None, Some(chain)) => format!("{} of {chain}", percent(advice.share)),
+        (None, Some(chain)) => format!("{} of the latency of {chain}", percent(advice.share)),
         (_, None) => percent(advice.share),
     };
     let head = format!(

@@ -223,11 +223,15 @@ fn write_influence(out: &mut dyn Write, report: &Influences, told: bool) -> Resu
     let found = match (report.found.len(), told) {
         (0, false) => "not known: the models do not contain the causes of waits".into(),
         (0, true) => "no component costs any chain more or less than before".into(),
-        (1, _) => "1 pair of component and chain differs".into(),
-        (n, _) => format!("{n} pairs of component and chain differ"),
+        (1, _) => "the cost differs for 1 pair of a component and a chain".into(),
+        (n, _) => format!("the cost differs for {n} pairs of a component and a chain"),
     };
     let all = report.compared;
-    writeln!(out, "{found}; {all} pairs compared, means per execution").map_err(CliError::Stdout)
+    writeln!(
+        out,
+        "{found}; {all} pairs compared by their mean cost per execution"
+    )
+    .map_err(CliError::Stdout)
 }
 
 fn write(out: &mut dyn Write, report: &Report) -> Result<(), CliError> {
@@ -343,9 +347,12 @@ fn summary(report: &Report, screen: &Screen) -> String {
     };
     let following = report.structure.len() + report.figures.len() - report.causes();
     if following > 0 {
-        text += &format!(", and {following} that follow from other changes");
+        text += &format!(", and {following} further changes that follow from other changes");
     }
-    text += &format!("; {} figures of {a} and {b} runs compared", report.compared);
+    text += &format!(
+        "; {} figures compared (runs: {a} before, {b} after)",
+        report.compared
+    );
     if report.small > 0 {
         text += &format!(
             "; {} significant changes are too small to matter",

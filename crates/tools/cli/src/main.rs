@@ -140,7 +140,7 @@ fn run(command: Command) -> Result<ExitStatus, CliError> {
         | Command::Store(_)
         | Command::Top(_)
         | Command::Monitor(_) => {
-            unreachable!("another program reads these words")
+            unreachable!("another program runs this subcommand")
         }
         Command::Shaper(args) => shaper::run(args),
         Command::Diagnostics(args) => diagnostics::run(args),

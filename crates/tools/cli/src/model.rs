@@ -166,7 +166,7 @@ fn modes_of(texts: &[String]) -> Result<(Option<&str>, Vec<ModeRule>), CliError>
         [] => Ok((None, rules)),
         [name] => Ok((Some(name), rules)),
         [a, b, ..] => Err(CliError::Usage(format!(
-            "--mode {a} --mode {b}: a run has one mode. Use '@' to say when each begins (--mode {a}@0s..30s)"
+            "--mode {a} --mode {b}: a run has one mode. Use '@' to say when each mode begins (--mode {a}@0s..30s)"
         ))),
     }
 }
@@ -248,7 +248,7 @@ fn exact_or_approximate(format: Option<u16>, junctions: &[Junction]) -> Option<S
     let older = format.filter(|f| *f < FIRST_FORMAT_WITH_APPROXIMATE && !open.is_empty())?;
     let (first, n) = (open.first()?, open.len());
     Some(format!(
-        "Traces of format {older} do not show which synchronisers join by approximate time. The {n} synchronisers of this trace ({first}{}) are assumed to join the items that came together. If one of them joins by approximate time, latencies through it are too short. State this with --junction 'NODE -> TOPIC = approximate', or record again.",
+        "Traces of format {older} do not show which synchronisers join by approximate time. The {n} synchronisers of this trace ({first}{}) are assumed to join the items that came together. If one of them joins by approximate time, latencies through it are too short. In this case, give --junction 'NODE -> TOPIC = approximate', or record again.",
         if n > 1 { " ..." } else { "" }
     ))
 }

@@ -133,7 +133,7 @@ impl Program {
 
     fn missing(self, directory: &Path) -> CliError {
         CliError::Failed(format!(
-            "{} is missing in {}. Install the program there: it comes with onbeat {VERSION}",
+            "{} is missing in {}. Install the program in this directory: it comes with onbeat {VERSION}",
             self.file_name(),
             directory.display(),
         ))

@@ -159,7 +159,7 @@ pub fn run(mut args: Args) -> Result<ExitStatus, CliError> {
         _ if summary.progress.processes == 0 => {
             let _ = writeln!(
                 err,
-                "note: no ROS 2 process was seen. Check that one is running and uses libtracetools."
+                "note: no ROS 2 process was seen. Check that a ROS 2 process is running and uses libtracetools."
             );
             Ok(ExitStatus::NothingFound)
         }

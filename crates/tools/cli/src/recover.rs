@@ -127,13 +127,19 @@ fn print(found: &[FoundLedger], dry_run: bool) -> Result<(), CliError> {
         |line: String| writeln!(out, "{}", term::one_line(&line)).map_err(CliError::Stdout);
     for ledger in found {
         for (dir, standing) in &ledger.groups {
-            let what = match (standing, dry_run) {
-                (GroupStanding::There, true) => "would be thawed, emptied and removed",
-                (GroupStanding::There, false) => "thawed, emptied and removed",
-                (GroupStanding::Gone, _) => "is gone already",
-                (GroupStanding::Refused, _) => "is not a cgroup of a reservation, so it stays",
-            };
-            say(format!("cgroup {}: {what}", dir.display()))?;
+            let dir = dir.display();
+            say(match (standing, dry_run) {
+                (GroupStanding::There, true) => {
+                    format!("onbeat would thaw, empty and remove cgroup {dir}")
+                }
+                (GroupStanding::There, false) => {
+                    format!("onbeat has thawed, emptied and removed cgroup {dir}")
+                }
+                (GroupStanding::Gone, _) => format!("cgroup {dir} is gone already"),
+                (GroupStanding::Refused, _) => {
+                    format!("cgroup {dir} does not belong to a reservation, so onbeat leaves it as it is")
+                }
+            })?;
         }
         let torn = ledger.torn;
         if torn > 0 && dry_run {
@@ -165,7 +171,7 @@ fn sentence(found: &[FoundLedger], dry_run: bool) -> String {
     };
     if dry_run {
         return format!(
-            "Would restore {} and remove {}, left by {sessions}.",
+            "onbeat would restore {} and remove {}, left by {sessions}.",
             count(sum(alive), "thread"),
             count(sum(there), "cgroup")
         );
@@ -178,7 +184,7 @@ fn sentence(found: &[FoundLedger], dry_run: bool) -> String {
             .sum()
     };
     format!(
-        "Restored {} ({} had ended) and removed {}, left by {sessions}.",
+        "onbeat has restored {} ({} had ended) and removed {}, left by {sessions}.",
         count(restored(|r| r.threads), "thread"),
         restored(|r| r.gone),
         count(restored(|r| r.groups), "cgroup")

@@ -107,7 +107,7 @@ fn said(args: &Args, model: &onbeat_document::Model, redacted: &Redacted) -> Str
     );
     if redacted.unmeasured > 0 {
         said += &format!(
-            "{} paths through hidden parts have no distribution of their latency. Measure it with `onbeat model TRACE --policy {}`\n",
+            "{} paths through hidden parts have no distribution of their latency. Measure this latency with `onbeat model TRACE --policy {}`\n",
             redacted.unmeasured,
             name(&args.policy)
         );

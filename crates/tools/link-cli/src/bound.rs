@@ -239,7 +239,7 @@ impl Description {
         }
         let none = || {
             CliError::Failed(
-                "the file has no rate. Add \"rate\" to the file, or use --port.".into(),
+                "the file of channels has no rate. Add \"rate\" to the file, or use --port.".into(),
             )
         };
         Ok((self.planned(self.rate.ok_or_else(none)?), None))
@@ -299,7 +299,8 @@ impl Description {
             (!to.is_empty() && first != from).then(|| {
                 format!(
                     "'{first}' and '{from}' both send to '{to}' (incast). No bound is known for messages that wait \
-                     there. Let only one host send, or give each host its own network (another name in \"to\")."
+                     in the network before '{to}'. Let only one host send, or give each host its own network \
+                     (another name in \"to\")."
                 )
             })
         })
@@ -357,17 +358,17 @@ impl Rates {
         match self.measured {
             Some(measured) if measured < self.given => [
                 format!(
-                    "port '{name}' has measured {} (given rate: {given}):",
+                    "port '{name}' has measured a rate of {} (given rate: {given}):",
                     megabits(measured)
                 ),
                 format!(
-                    "  the bounds hold for {}, which is an eighth less than measured.",
+                    "  the bounds hold for a rate of {}, which is an eighth below the measured rate.",
                     megabits(used)
                 ),
             ],
             _ => [
-                format!("port '{name}' has measured no lower rate than the given {given}:"),
-                "  while links wait for the port, it notices a rate that is an eighth lower."
+                format!("port '{name}' has measured no lower rate than the given rate of {given}:"),
+                "  the port notices a rate that is an eighth lower, but only while links wait for the port."
                     .into(),
             ],
         }
@@ -379,32 +380,32 @@ fn assumptions(port: &Port, cpu: &Cpu, rates: Option<&Rates>) -> Vec<String> {
     let rate = match rates {
         None => "the wire has the given rate; a running port can measure this rate (--port)".into(),
         Some(rates) if rates.measured.is_some() => String::from(
-            "the wire keeps its measured rate; if it drops, chunks are too large until the port notices",
+            "the wire keeps its measured rate; after a drop, chunks are too large until the port notices",
         ),
         Some(_) => "the wire has the rate that is set for the port".into(),
     };
     vec![
         rate,
         "the sender's port is the bottleneck, and nothing else sends through it".into(),
-        "each channel is a TCP link; a host's links share a port with this chunk size (Tcp::on_port)"
+        "channels are TCP links; a host's links share a port with the given chunk size (Tcp::on_port)"
             .into(),
-        "answers (40 bytes each) to traffic in the other direction are few; no bound contains them"
+        "few acknowledgements (40 bytes each) leave through the port; no bound includes them"
             .into(),
         "no channel sends more messages, or larger ones, than stated here".into(),
         format!(
-            "a step of a thread ends at most {} after the event that causes it (--wake)",
+            "a link's thread usually ends a step within {} of the event that causes the step (--wake)",
             time(cpu.wake_ns)
         ),
         format!(
-            "until a message is taken, all steps together exceed --wake by at most {} (--stall)",
+            "for one message, the times by which steps exceed --wake add up to at most {} (--stall)",
             time(cpu.stall_ns)
         ),
-        "no packet is lost, and TCP has left slow start; otherwise a message can exceed its bound"
+        "no packet is lost, and TCP has left slow start; otherwise a message can exceed its time bound"
             .into(),
         match port.way_ns {
-            0 => "the way to the receiver's kernel takes no time (--way)".into(),
+            0 => "the network path to the receiver's kernel takes no time (--way)".into(),
             way => format!(
-                "the way to the receiver's kernel takes at most {}, and the way back takes no longer",
+                "the network path to the receiver's kernel and the path back take at most {} each",
                 time(way)
             ),
         },

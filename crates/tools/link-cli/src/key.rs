@@ -29,7 +29,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let name = term::one_line(&args.file.display().to_string());
     writeln!(
         io::stdout(),
-        "Made {name}. Copy it to the other machine in a safe way: scp -p {name} HOST:"
+        "Made the key file {name}. Copy it to the other machine in a safe way: scp -p {name} HOST:"
     )
     .map(|()| ExitStatus::Success)
     .map_err(CliError::Stdout)

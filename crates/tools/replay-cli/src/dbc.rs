@@ -55,7 +55,7 @@ impl Ids {
                 }
                 None => {
                     return Err(format!(
-                        "--ids {word}: neither a message of the --dbc nor a hexadecimal identifier. `onbeat info --dbc` lists the messages"
+                        "--ids {word}: neither a message of the DBC file (--dbc) nor a hexadecimal identifier. `onbeat info --dbc` lists the messages"
                     ))
                 }
             }

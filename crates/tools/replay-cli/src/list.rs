@@ -245,7 +245,7 @@ fn sentences(contents: &Contents) -> Vec<String> {
         let shown: Vec<_> = shown.map(|(id, count)| format!("{id} ({count})")).collect();
         let rest = match stream.ids.len().saturating_sub(IDS_SHOWN) {
             0 => String::new(),
-            rest => format!(" and {rest} more (--json)"),
+            rest => format!(" and {rest} more (--json lists all)"),
         };
         said.push(format!(
             "identifiers of {}: {}{rest}",
@@ -268,7 +268,7 @@ fn sentences(contents: &Contents) -> Vec<String> {
         contents
             .error
             .iter()
-            .map(|error| format!("not read to its end: {error}")),
+            .map(|error| format!("the recording was not read to its end: {error}")),
     );
     said
 }
@@ -280,20 +280,20 @@ fn requests(kind: &str, recorded: &Recorded) -> Option<String> {
     let service = &recorded.service;
     match (recorded.playable(), kind) {
         (0, _) => {}
-        (n, "requests") => said.push(format!("{n} are sent")),
-        (n, _) => said.push(format!("{n} can be sent (replay --requests)")),
+        (n, "requests") => said.push(format!("{n} requests are sent")),
+        (n, _) => said.push(format!("{n} requests can be sent (replay --requests)")),
     }
     match recorded.without_contents() {
         0 => {}
         n => said.push(format!(
-            "{n} without contents (introspection of metadata only), which cannot be sent"
+            "{n} requests without contents (introspection of metadata only) cannot be sent"
         )),
     }
     match recorded.damaged {
         0 => {}
-        n => said.push(format!("{n} damaged")),
+        n => said.push(format!("{n} requests are damaged")),
     }
-    (!said.is_empty()).then(|| format!("requests to {service}: {}", said.join("; ")))
+    (!said.is_empty()).then(|| format!("service {service}: {}", said.join("; ")))
 }
 
 /// Returns a sentence about `steps`: gaps in the recorded time that look like sudden changes of the

@@ -355,7 +355,7 @@ fn verdict(args: &Args, done: &Done) -> Result<ExitStatus, CliError> {
     }
     if played.items.lost > 0 {
         return Err(failed(format!(
-            "{} items were read but did not leave. Report this as a bug",
+            "{} items were read but did not leave the player. Report this as a bug",
             played.items.lost
         )));
     }

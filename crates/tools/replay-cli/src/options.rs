@@ -257,7 +257,7 @@ fn parse_map(text: &str) -> Result<(u16, String), String> {
 fn parse_factor(text: &str) -> Result<f64, String> {
     let factor: Option<f64> = text.parse().ok();
     factor.filter(|f| (1e-6..=1e6).contains(f)).ok_or_else(|| {
-        String::from("write a number from 0.000001 to 1000000, for example 0.5 or 2")
+        String::from("write a factor from 0.000001 to 1000000, for example 0.5 or 2")
     })
 }
 

@@ -73,7 +73,11 @@ impl Orders {
                 control.pause();
                 (0..items).for_each(|_| control.step());
             }
-            Order::Step { .. } => return Err(format!("at most {MOST_STEPS} items at once")),
+            Order::Step { .. } => {
+                return Err(format!(
+                    "an order to step can play at most {MOST_STEPS} items"
+                ))
+            }
             Order::Rate { factor } => self.rate(factor)?,
             Order::Faster {} => self.rate(next_rate(self.present_rate(), true))?,
             Order::Slower {} => self.rate(next_rate(self.present_rate(), false))?,
@@ -94,7 +98,7 @@ impl Orders {
         }
         match self.control.set_rate(factor) {
             true => Ok(()),
-            false => Err("the factor must be from 0.000001 to 1000000".into()),
+            false => Err("the factor of the rate must be from 0.000001 to 1000000".into()),
         }
     }
 
@@ -109,7 +113,7 @@ impl Orders {
             _ => return Err("state either to_s or by_s".into()),
         };
         if !to_ns.is_finite() {
-            return Err("the time is out of range".into());
+            return Err("the time at which to continue is out of range".into());
         }
         // The conversion limits the number to the range of i64.
         match self.control.seek(to_ns as i64) {

@@ -38,7 +38,7 @@ fn resolve(text: &str) -> Result<Vec<SocketAddr>, CliError> {
     let found = (host, port).to_socket_addrs();
     let found: Vec<SocketAddr> = found.map_err(|e| unknown(&e.to_string()))?.collect();
     match found.is_empty() {
-        true => Err(unknown("the name has none")),
+        true => Err(unknown("the name has no address")),
         false => Ok(found),
     }
 }
@@ -168,7 +168,7 @@ fn tell(args: &Args, to: &str, sent: &Sent, stopped: bool) -> Result<(), CliErro
             sent.items
         ),
         false => format!(
-            "{} items of {} bytes sent; {WORD}{to} has all of them",
+            "{} items sent, {} bytes in all; {WORD}{to} has received all items",
             sent.items, sent.bytes
         ),
     };

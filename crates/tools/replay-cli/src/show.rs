@@ -31,7 +31,7 @@ pub fn progress(state: &State) -> String {
         duration(state.max_late_ns as f64),
     );
     if state.starved > 0 {
-        text += &format!("; {} missing from the buffer when due", state.starved);
+        text += &format!("; {} items missing from the buffer when due", state.starved);
     }
     text
 }
@@ -107,18 +107,18 @@ fn requests(figures: &[RequestFigures]) -> Table {
 fn request_notes(figures: &RequestFigures) -> Vec<String> {
     let mut notes = Vec::new();
     for (n, what) in [
-        (figures.without_server, "not sent: no server was there"),
+        (figures.without_server, "requests not sent, because the service had no server"),
         (
             figures.without_contents,
-            "not sent: recorded without contents (introspection of metadata only)",
+            "requests not sent, because they were recorded without contents (introspection of metadata only)",
         ),
         (
             figures.damaged,
-            "not sent: the message is damaged, or has another type than the service",
+            "requests not sent, because they are damaged or have another type than the service",
         ),
         (
             figures.additional_responses,
-            "answered more than once. Check whether the service has several servers",
+            "requests answered more than once. Check whether the service has several servers",
         ),
     ] {
         if n > 0 {
@@ -172,7 +172,7 @@ fn notes(played: &Played) -> Vec<String> {
     let supply = &played.supply;
     if let Some(after_ns) = supply.warned_after_ns {
         notes.push(format!(
-            "the loader was {} later than measured, first after {}; first item missing from the buffer when due: {}",
+            "the loader was {} later than measured, for the first time after {}; first item that was not in the buffer when due: {}",
             duration(supply.behind_ns as f64),
             duration(after_ns as f64),
             supply.starved_after_ns.map_or("none".into(), |ns| format!("after {}", duration(ns as f64))),
@@ -185,20 +185,23 @@ fn notes(played: &Played) -> Vec<String> {
     };
     some(
         items.not_played,
-        "read but not played: the replay was ended earlier",
+        "items read but not played, because the replay was ended earlier",
     );
     some(
         items.skipped,
-        "skipped: the user continued at another time of the recording",
+        "items skipped, because the user continued at another time of the recording",
     );
     let skipped = |f: &RequestFigures| f.without_server + f.without_contents + f.damaged;
     let skipped: u64 = played.requests.iter().map(skipped).sum();
     some(
         items.unsuitable.saturating_sub(skipped),
-        "not played: the sink cannot play them (no UDP payload, a fragment without the others, a wrong length)",
+        "items not played, because the sink cannot play them (no UDP payload, a fragment without the others, a wrong length)",
     );
-    some(items.starved, "not in the buffer when due: the recording is read too slowly. Give a larger --stall or --memory");
-    some(items.retries, "repeated attempts because a sink was busy");
+    some(items.starved, "items not in the buffer when due: the recording is read too slowly. Give a larger --stall or --memory");
+    some(
+        items.retries,
+        "repeated attempts to send, because a sink was busy",
+    );
     notes.extend(played.requests.iter().flat_map(request_notes));
     notes.extend(played.damage.iter().cloned());
     for (what, fine) in [

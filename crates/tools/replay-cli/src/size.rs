@@ -148,7 +148,7 @@ pub fn sentence(sizing: &Sizing) -> String {
     let have = megabytes(sizing.buffer_bytes);
     let stall = duration(sizing.stall_asked_ns as f64);
     if sizing.holds_all {
-        return format!("buffer of {have}: holds the whole recording");
+        return format!("the buffer of {have} holds the whole recording");
     }
     if sizing.stall_ns != Some(sizing.stall_asked_ns) {
         return shortage(sizing);
@@ -157,7 +157,7 @@ pub fn sentence(sizing: &Sizing) -> String {
     let delay = sizing.delay_ns.map_or("-".into(), |ns| duration(ns as f64));
     let least = sizing.least_bytes.map_or("-".into(), megabytes);
     format!(
-        "buffer of {have}: never empty, even if the loader pauses for {stall} longer than measured ({least} would suffice without longer pauses); pre-load {preload} items, loader at most {delay} behind"
+        "the buffer of {have} never becomes empty, even if the loader pauses for {stall} longer than measured ({least} would suffice without longer pauses). Playback gets at most {preload} items ahead of the loader, and the loader refills a place in the buffer within {delay}"
     )
 }
 

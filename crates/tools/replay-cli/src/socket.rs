@@ -247,12 +247,12 @@ struct Reply {
 fn answer(line: &[u8], orders: &Orders) -> Vec<u8> {
     let mut value: Value = match serde_json::from_slice(line) {
         Ok(value) => value,
-        Err(error) => return reply(None, Err(format!("not JSON: {error}")), orders),
+        Err(error) => return reply(None, Err(format!("this line is not JSON: {error}")), orders),
     };
     let id = value.as_object_mut().and_then(|object| object.remove("id"));
     let done = match Order::deserialize(&value) {
         Ok(order) => orders.carry_out(order),
-        Err(error) => Err(format!("not an order: {error}")),
+        Err(error) => Err(format!("this line is not an order: {error}")),
     };
     reply(id, done, orders)
 }

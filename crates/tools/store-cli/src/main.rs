@@ -315,7 +315,7 @@ fn tidy(args: TidyArgs) -> Result<ExitStatus, Failed> {
     match args.json {
         true => term::write_json(&mut io::stdout().lock(), &tidied)?,
         false => say(&format!(
-            "index: {} parts, {} before; removed: {} leftovers, {} merges, {} bytes",
+            "index: {} parts now, {} parts before; removed: {} unused files and {} old merges ({} bytes)",
             tidied.parts_after,
             tidied.parts_before,
             tidied.removed,
@@ -334,7 +334,7 @@ fn check(place: &str, json: bool) -> Result<ExitStatus, Failed> {
         false => {
             warn(&checked.damaged);
             say(&format!(
-                "{} models, {} traces, {} objects read; {} damaged",
+                "{} models and {} traces in the store; {} objects read; {} damaged files",
                 checked.models,
                 checked.traces,
                 checked.objects,
@@ -346,7 +346,7 @@ fn check(place: &str, json: bool) -> Result<ExitStatus, Failed> {
         0 => Ok(ExitStatus::Success),
         n => Err(Failed(CliError::Failed(format!(
             "damaged files in {place}: {n}. Put the models and traces of these files into the \
-             store again, or use the rest: other commands leave damaged files out."
+             store again, or use the rest of the store: other commands leave damaged files out."
         )))),
     }
 }

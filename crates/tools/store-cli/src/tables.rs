@@ -26,7 +26,10 @@ pub struct Args {
 fn parse_table(name: &str) -> Result<TimingTable, String> {
     TimingTable::of_name(name).ok_or_else(|| {
         let names = TimingTable::ALL.map(TimingTable::name);
-        format!("no such table. Write one of {}", names.join(", "))
+        format!(
+            "there is no table with this name. Write one of {}",
+            names.join(", ")
+        )
     })
 }
 

@@ -131,13 +131,19 @@ fn head(app: &App, buffer: &mut Buffer) {
         };
         second = format!("not counted: {n} {what} too many names");
     } else if view.left_out > 0 {
-        second = format!("{} values not counted: more than 4096 names", view.left_out);
+        second = format!(
+            "{} values not counted, because a table already has 4096 names",
+            view.left_out
+        );
     } else if view.forgotten > 0 {
-        second = format!("{} names forgotten, not seen for 10 min", view.forgotten);
+        second = format!("forgotten: {} names not seen for 10 min", view.forgotten);
         if view.forgotten_nodes > 0 {
-            second += &format!("; {} nodes, ended 1 h ago", view.forgotten_nodes);
+            second += &format!("; {} nodes that ended 1 h ago", view.forgotten_nodes);
         } else if view.forgotten_callbacks > 0 {
-            second += &format!("; {} callbacks, ended 1 h ago", view.forgotten_callbacks);
+            second += &format!(
+                "; {} callbacks that ended 1 h ago",
+                view.forgotten_callbacks
+            );
         }
     }
     line(buffer, (area.x, area.y + 1), &second, dim());

@@ -83,7 +83,7 @@ fn parse_speed(text: &str) -> Result<f64, String> {
     let factor: Option<f64> = text.parse().ok();
     factor
         .filter(|f| (0.001..=1e6).contains(f))
-        .ok_or_else(|| "write a number from 0.001 to 1000000, or 'max'".into())
+        .ok_or_else(|| "write the factor of the speed, from 0.001 to 1000000, or 'max'".into())
 }
 
 impl Args {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub const HINT: &str = "; look at it with `onbeat show`";
+pub const HINT: &str = "; show a model with `onbeat show`";
 
 const PART_NS: u64 = 100_000_000;
 

@@ -58,7 +58,7 @@ fn wrong_options_are_refused_in_one_line_with_an_exit_code() {
         (
             &[TRACE, "--speed", "0"],
             2,
-            "write a number from 0.001 to 1000000",
+            "write the factor of the speed, from 0.001 to 1000000",
         ),
         (&["--speed", "2"], 2, "<TRACE>"),
     ] {

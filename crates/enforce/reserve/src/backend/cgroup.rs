@@ -170,7 +170,7 @@ impl Backend for V1 {
         gate.fds[0].store(file.as_raw_fd(), Ordering::SeqCst);
         gate.files
             .lock()
-            .expect("no thread panics while it holds the lock")
+            .expect("no thread panics while it holds the lock of the gate's files")
             .push((outer, file));
         self.gates[server] = Some(gate);
         Ok(())
@@ -267,7 +267,7 @@ impl Backend for V2 {
             let files = gate
                 .files
                 .lock()
-                .expect("no thread panics while it holds the lock");
+                .expect("no thread panics while it holds the lock of the gate's files");
             let group = |parent: &Path| parent.join(&self.name).join(&gate.label);
             let groups = files.iter().map(|(parent, _)| group(parent));
             let ids = groups.flat_map(|group| cgroup::ids(&group.join("cgroup.threads")));
@@ -292,7 +292,7 @@ impl Backend for V2 {
         let mut files = gate
             .files
             .lock()
-            .expect("no thread panics while it holds the lock");
+            .expect("no thread panics while it holds the lock of the gate's files");
         let known = files.iter().position(|f| f.0 == parent);
         // A restarted container may have the same cgroup without our groups.
         if known.is_none() || !inner.exists() {

@@ -31,7 +31,7 @@ pub enum Class {
 #[derive(Debug, Error)]
 #[allow(missing_docs)] // The messages say the rest.
 pub enum AdmitError {
-    #[error("the thread cannot be added to its server, because it has ended or the server has no room: {0}")]
+    #[error("the thread cannot be added to its server, because the thread has ended or the server has no room: {0}")]
     Member(io::Error),
     #[error(transparent)]
     Gate(#[from] GateError),

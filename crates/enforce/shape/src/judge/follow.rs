@@ -16,7 +16,7 @@ pub struct Behind {
 
 impl Behind {
     pub(super) fn judge(self, promises: &Promises, verdict: &mut Verdict) {
-        verdict.measured("moves of the bands".into(), "", self.moves as f64);
+        verdict.measured("moves of the latency bands".into(), "", self.moves as f64);
         let (jitter, promised) = (self.jitter_ns, promises.jitter_ms.0);
         let name = "jitter relative to the slot's start, p0.5 to p99.5".to_owned();
         verdict.promised(name, "ms", ms(promised), ms(jitter), jitter <= promised);

@@ -317,13 +317,13 @@ impl Chain<'_> {
         }
         for (what, count) in [
             ("outputs refused by the middleware", counts.refused),
-            ("outputs with a cycle from lineage", counts.known),
+            ("outputs whose cycle is known from lineage", counts.known),
             (
-                "outputs with a cycle inferred from arrival",
+                "outputs whose cycle was inferred from arrival",
                 counts.inferred,
             ),
             (
-                "outputs with a cycle disputed by the recording",
+                "outputs whose cycle differs between lineage and recording",
                 counts.disputed,
             ),
         ] {
@@ -370,14 +370,25 @@ impl Chain<'_> {
         let (first, last) = (quantile(in_time, 0.0), quantile(in_time, 1.0));
         let least = kept_share(self.promises);
         let (worst, promised) = (quantile(latencies, least), self.promises.worst_ms.0);
-        let name = self.name(&format!("worst case, {} of executions", percent(least)));
+        let name = self.name(&format!(
+            "largest latency of the fastest {} of executions",
+            percent(least)
+        ));
         verdict.promised(name, "ms", ms(promised), ms(worst), worst <= promised);
         verdict.measured(self.name("worst case"), "ms", ms(longest));
         if last < longest {
-            verdict.measured(self.name("worst case of outputs in time"), "ms", ms(last));
+            verdict.measured(
+                self.name("largest latency of outputs that were in time"),
+                "ms",
+                ms(last),
+            );
         }
         let jitter = (last - first) / 2;
-        verdict.measured(self.name("jitter of executions in time"), "ms", ms(jitter));
+        verdict.measured(
+            self.name("jitter of executions that were in time"),
+            "ms",
+            ms(jitter),
+        );
     }
 
     fn judge_jitter(&self, what: &str, latencies: &[u64], verdict: &mut Verdict) {
@@ -418,7 +429,7 @@ impl Chain<'_> {
         );
         let all = self.judgements.len() as u64;
         let most = onbeat_stats::share_at_most(all - inside as u64, all, 0.95);
-        let name = self.name("outputs outside a slot: upper limit at 95 % confidence");
+        let name = self.name("share of outputs outside a slot: upper limit at 95 % confidence");
         verdict.measured(name, "%", most * 100.0);
     }
 }
@@ -433,5 +444,9 @@ fn judge_isolation(outside_ns: &[u64], verdict: &mut Verdict) {
     let kept = p999 <= ISOLATION_NS;
     let name = "run outside a slot, p99.9".to_owned();
     verdict.promised(name, "ms", ms(ISOLATION_NS), ms(p999), kept);
-    verdict.measured("longest run outside a slot".into(), "ms", ms(longest));
+    verdict.measured(
+        "longest run of a thread outside of its slots".into(),
+        "ms",
+        ms(longest),
+    );
 }

@@ -11,13 +11,13 @@ pub(crate) fn late_note(
 ) -> String {
     let after = execution.left_ns.saturating_sub(execution.start_ns) as f64 / 1e6;
     let consequence = match (execution.fate, overshoot) {
-        (Fate::Discarded, _) => "discarded",
+        (Fate::Discarded, _) => "the output is discarded",
         (_, Overshoot::Stop) => "shaping ends",
-        (Fate::Refused, _) => "refused by the middleware",
-        (Fate::Delivered, _) => "leaves after its last slot",
+        (Fate::Refused, _) => "the middleware refused the output",
+        (Fate::Delivered, _) => "the output leaves after its last slot",
     };
     format!(
-        "cycle {cycle}: output after {after:.1} ms, late for its last slot: {consequence}: {cause}."
+        "cycle {cycle}: output {after:.1} ms after the chain's start, late for its last slot: {consequence}: {cause}."
     )
 }
 
@@ -40,13 +40,13 @@ mod tests {
         let cause = "/a:timer(1ms) took 40.0 ms, usually 12.3 ms";
         assert_eq!(
             late_note(&execution, 7, Overshoot::Carry, cause),
-            "cycle 7: output after 62.3 ms, late for its last slot: leaves after its last slot: \
-             /a:timer(1ms) took 40.0 ms, usually 12.3 ms."
+            "cycle 7: output 62.3 ms after the chain's start, late for its last slot: the output \
+             leaves after its last slot: /a:timer(1ms) took 40.0 ms, usually 12.3 ms."
         );
         let stops = late_note(&execution, 7, Overshoot::Stop, cause);
         assert!(stops.contains("slot: shaping ends: "), "{stops}");
         execution.fate = Fate::Discarded;
         let drops = late_note(&execution, 7, Overshoot::Drop, cause);
-        assert!(drops.contains("slot: discarded: "), "{drops}");
+        assert!(drops.contains("slot: the output is discarded: "), "{drops}");
     }
 }

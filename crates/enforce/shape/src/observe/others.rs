@@ -72,7 +72,7 @@ impl Others {
             None => String::new(),
         };
         Some(format!(
-            "Callbacks outside of chains that share the plan's threads ({count}): {shaped}.{before}"
+            "Callbacks that share the plan's threads but belong to no chain ({count}): {shaped}.{before}"
         ))
     }
 }
@@ -108,7 +108,7 @@ mod tests {
         let said = others.sentence().expect("a sentence");
         assert_eq!(
             said,
-            "Callbacks outside of chains that share the plan's threads (1): 50.9 runs per second, busy 10.3 % of the time, \
+            "Callbacks that share the plan's threads but belong to no chain (1): 50.9 runs per second, busy 10.3 % of the time, \
              mean run 2.0 ms, longest 3.0 ms. Before shaping: 100.9 runs per second, busy 10.1 % of the time, \
              mean run 1.0 ms, longest 1.0 ms."
         );

@@ -81,7 +81,7 @@ fn cpus(facts: &Facts, servers: &BTreeSet<u16>, dispatcher: u16, middleware: u16
         );
     }
     let found = format!(
-        "servers on {}, dispatcher on {dispatcher}, middleware on {middleware}",
+        "servers on CPU {}, dispatcher on CPU {dispatcher}, middleware on CPU {middleware}",
         list(servers)
     );
     line(about, Grade::Ok, found, None)
@@ -98,7 +98,7 @@ pub(super) fn preemption(facts: &Facts) -> Line {
         Some(Preemption::Full) => (Grade::Ok, "full", None),
         Some(Preemption::Lazy) => (
             Grade::Ok,
-            "lazy: real-time threads preempt others at once, as with preempt=full",
+            "lazy: real-time threads preempt other threads at once, as with preempt=full",
             None,
         ),
         Some(Preemption::Voluntary) => (
@@ -108,7 +108,7 @@ pub(super) fn preemption(facts: &Facts) -> Line {
         ),
         Some(Preemption::None) => (
             Grade::Risk,
-            "none: a long system call of another thread delays slots until it ends",
+            "none: a long system call of another thread delays slots until the call ends",
             Some(full),
         ),
         None => (
@@ -158,7 +158,7 @@ fn timers(facts: &Facts) -> Line {
         None => line(
             about,
             Grade::Note,
-            "unknown resolution (only root can read /proc/timer_list)".into(),
+            "the timers' resolution is unknown (only root can read /proc/timer_list)".into(),
             None,
         ),
     }
@@ -170,17 +170,17 @@ fn freezer(facts: &Facts) -> Line {
         (true, true) => line(
             about,
             Grade::Ok,
-            "versions 1 and 2 (onbeat uses version 1)".into(),
+            "the freezers of cgroup v1 and v2 are mounted (onbeat uses v1)".into(),
             None,
         ),
-        (true, false) => line(about, Grade::Ok, "version 1".into(), None),
-        (false, true) => line(about, Grade::Ok, "version 2".into(), None),
+        (true, false) => line(about, Grade::Ok, "the freezer of cgroup v1 is mounted".into(), None),
+        (false, true) => line(about, Grade::Ok, "the freezer of cgroup v2 is mounted".into(), None),
         (false, false) => line(
             about,
             Grade::Risk,
-            "not mounted, so threads cannot be stopped outside of their slots".into(),
+            "no cgroup freezer is mounted, so threads cannot be stopped outside of their slots".into(),
             Some(
-                "mount -t cgroup2 none /sys/fs/cgroup; give a container the cgroups of the machine",
+                "mount -t cgroup2 none /sys/fs/cgroup; if onbeat runs in a container, give the container the machine's cgroups",
             ),
         ),
     }
@@ -207,7 +207,7 @@ fn throttling(facts: &Facts, plan: &Plan) -> Line {
             line(about, Grade::Ok, found, None)
         }
         false => {
-            let found = format!("{}, but real-time threads may use only {percent:.0} %; the kernel stops them for the rest of each period", over.join(", "));
+            let found = format!("{}, but real-time threads may use only {percent:.0} % of a CPU; the kernel stops them for the rest of each period", over.join(", "));
             line(
                 about,
                 Grade::Risk,
@@ -278,7 +278,7 @@ fn interrupts(facts: &Facts, servers: &BTreeSet<u16>) -> Line {
         about,
         Grade::Note,
         found,
-        Some("stop irqbalance, and echo another CPU > /proc/irq/N/smp_affinity_list"),
+        Some("stop irqbalance, and write another CPU to /proc/irq/N/smp_affinity_list"),
     )
 }
 
@@ -291,7 +291,7 @@ fn governors(facts: &Facts, cpus: &BTreeSet<u16>) -> Line {
         return line(
             about,
             Grade::Ok,
-            "cannot be set on this machine".into(),
+            "the CPU frequency cannot be set on this machine".into(),
             None,
         );
     }
@@ -301,7 +301,7 @@ fn governors(facts: &Facts, cpus: &BTreeSet<u16>) -> Line {
             about,
             Grade::Note,
             format!("governor {all}: execution times depend on the previous load"),
-            Some("cpupower frequency-set -g performance"),
+            Some("set the governor to performance (cpupower frequency-set -g performance)"),
         ),
     }
 }
@@ -313,17 +313,17 @@ fn idle(facts: &Facts, cpus: &BTreeSet<u16>) -> Line {
         None => line(
             about,
             Grade::Ok,
-            "cannot be set on this machine".into(),
+            "the idle states cannot be set on this machine".into(),
             None,
         ),
         Some(us) if us <= SLOW_WAKE_US => line(
             about,
             Grade::Ok,
-            format!("waking up takes {us} us at most"),
+            format!("a CPU takes at most {us} us to wake up"),
             None,
         ),
         Some(us) => {
-            let found = format!("waking up takes up to {us} us; while shaping, onbeat keeps CPUs awake (except with --idle)");
+            let found = format!("a CPU takes up to {us} us to wake up; while shaping, onbeat keeps CPUs awake (except with --idle)");
             line(about, Grade::Ok, found, None)
         }
     }
@@ -337,19 +337,19 @@ fn siblings(facts: &Facts, servers: &BTreeSet<u16>) -> Line {
         return line(
             about,
             Grade::Ok,
-            "the servers' CPUs share no core".into(),
+            "no CPU shares a core with a server's CPU".into(),
             None,
         );
     }
     let found = format!(
-        "CPU {} shares a core with a server; threads that run there slow the server down",
+        "CPU {0} shares a core with a server's CPU; threads on CPU {0} slow the server down",
         list(&shared)
     );
     line(
         about,
         Grade::Note,
         found,
-        Some("echo off > /sys/devices/system/cpu/smt/control, or leave that CPU idle"),
+        Some("turn SMT off (echo off > /sys/devices/system/cpu/smt/control), or run nothing on CPUs that share a core with a server's CPU"),
     )
 }
 

@@ -57,7 +57,7 @@ impl Session<'_> {
         }
         if let Moved::FoundAgain(_) = moved {
             let note =
-                "The inputs now arrive at another phase of the cycle. The cycles follow them.";
+                "The inputs now arrive at another phase of the cycle. The plan's cycles follow this phase.";
             self.notes.add(note.into());
         }
     }
@@ -78,7 +78,7 @@ impl Session<'_> {
         if by_ns > self.plan.cycle_ms.0 / FOUND_PART {
             let by_ms = by_ns as f64 / 1e6;
             self.notes.add(format!(
-                "The phase of the first callback has changed by {by_ms:.1} ms. The cycles follow it."
+                "The phase of the first callback has changed by {by_ms:.1} ms. The plan's cycles follow this phase."
             ));
         }
     }

@@ -87,6 +87,6 @@ fn memory_does_not_grow_when_the_application_restarts_every_hour_for_a_week() {
     let each = (held(&mut harness) - middle) / 84;
     assert!(
         each < 24 << 10,
-        "each start of the application leaves {each} bytes of memory"
+        "each start of the application adds {each} bytes of memory that are not freed"
     );
 }

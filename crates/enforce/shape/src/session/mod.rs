@@ -171,7 +171,7 @@ impl<'a> Session<'a> {
             let plan = self.plans.newest();
             shaper.shape(shaping.course.phase.phase().origin_ns(), plan);
             self.notes.add(format!(
-                "The shaper ended, because the application's process beside which it ran has ended. A new shaper runs beside process {beside}."
+                "The shaper ended together with the application's process to which it belonged. A new shaper belongs to the application's process {beside}."
             ));
         }
         Ok(())

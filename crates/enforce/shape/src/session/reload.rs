@@ -89,7 +89,7 @@ impl Session<'_> {
                 let origin_ns = shaping.course.phase.phase().origin_ns();
                 let origin_ns = i64::try_from(origin_ns).unwrap_or(i64::MAX);
                 let cycle = Cycle::new(plan.cycle_ms.0.max(1), origin_ns);
-                let cycle = cycle.ok_or("the plan's cycle is empty")?;
+                let cycle = cycle.ok_or("the plan's cycle has the length 0")?;
                 let now_ns = now(cycle);
                 let from_ns = cycle.next_start_ns(now_ns).max(0) as u64;
                 // Everything that can fail comes before any change.

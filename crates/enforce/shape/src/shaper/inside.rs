@@ -33,11 +33,11 @@ pub enum InsideError {
     NoCommand,
     /// `ROS_DISTRO` names a distribution in which onbeat's library for holding outputs back cannot
     /// work.
-    #[error("--hold inside: the library needs ROS 2 Jazzy or later, and ROS_DISTRO is {0}. Use --hold outside")]
+    #[error("--hold inside: onbeat's library needs ROS 2 Jazzy or later, and ROS_DISTRO is {0}. Use --hold outside")]
     Distribution(String),
     #[error("--hold inside: {nodes} nodes publish {topic}, which the plan throttles. Only a shaper outside of the application can let in one message per cycle from all of them together. Use --hold outside")]
     Throttle { topic: String, nodes: usize },
-    #[error("--hold inside: cannot create the library's files: {0}. Free space in /dev/shm and in TMPDIR, or use --hold outside")]
+    #[error("--hold inside: cannot create the files of onbeat's library: {0}. Free space in /dev/shm and in TMPDIR, or use --hold outside")]
     Files(#[from] io::Error),
 }
 
@@ -47,12 +47,14 @@ impl InsideError {
         match self {
             InsideError::NoCommand => "onbeat does not start the application".into(),
             InsideError::Distribution(name) => {
-                format!("ROS_DISTRO is {name}, and the library needs Jazzy or later")
+                format!("ROS_DISTRO is {name}, and onbeat's library needs Jazzy or later")
             }
             InsideError::Throttle { topic, nodes } => {
-                format!("{nodes} nodes publish {topic}, and only one of all their messages may enter per cycle")
+                format!("{nodes} nodes publish {topic}, and only one of all their messages may enter the chain per cycle")
             }
-            InsideError::Files(error) => format!("the library's files cannot be created ({error})"),
+            InsideError::Files(error) => {
+                format!("the files of onbeat's library cannot be created ({error})")
+            }
         }
     }
 }

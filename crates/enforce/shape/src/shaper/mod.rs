@@ -51,7 +51,7 @@ pub enum ShaperError {
         /// The last line that the shaper's process wrote to standard error.
         said: String,
     },
-    #[error("no process of the application holds back {topics} within {within_s} s. Check that its nodes publish there, that its processes keep LD_PRELOAD and ONBEAT_HOLD, and that its ROS 2 is Jazzy or later. Or use --hold outside")]
+    #[error("no process of the application holds back {topics} within {within_s} s. Check that the application's nodes publish on these topics, that its processes keep LD_PRELOAD and ONBEAT_HOLD, and that its ROS 2 is Jazzy or later. Or use --hold outside")]
     NotInside { within_s: u64, topics: String },
     #[error(
         "the shaper created no endpoints within {within_s} s. Check that the application publishes {topics}"

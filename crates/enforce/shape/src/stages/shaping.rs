@@ -256,7 +256,7 @@ impl<'a> Shaping<'a> {
 }
 
 fn slips_note(slips: u64) -> String {
-    format!("An input came twice in a cycle, or not at all in one, although its interval was normal ({slips} times so far).")
+    format!("An input came twice in a cycle, or not at all in a cycle, although its interval was normal ({slips} times so far).")
 }
 
 pub(crate) fn left_alone(error: &ShapeError) -> String {

@@ -81,7 +81,7 @@ fn counts(status: &Status, text: &mut Text) {
         ),
         (
             "slips",
-            "Slips: inputs that came twice in a cycle, or not at all in one, although their interval was normal.",
+            "Slips: inputs that came twice in a cycle, or not at all in a cycle, although their interval was normal.",
             c.slips,
         ),
         (

@@ -61,7 +61,7 @@ const TYPES_CHECK: &str = "on_types_check";
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum KernelLoadError {
-    #[error("this kernel has no type information (/sys/kernel/btf/vmlinux). Give a file with it: onbeat record --btf FILE, or record with --preload. onbeat needs Linux 5.8 or newer")]
+    #[error("this kernel has no type information (/sys/kernel/btf/vmlinux). Give a file with type information: onbeat record --btf FILE, or record with --preload. onbeat needs Linux 5.8 or newer")]
     NoBtf,
     #[error(transparent)]
     Types(#[from] TypesError),
@@ -76,7 +76,7 @@ impl From<libbpf_rs::Error> for KernelLoadError {
         let said = format!("{error:#}");
         match error.kind() {
             // libbpf does not find a type, or the kernel has none.
-            ErrorKind::NotFound => KernelLoadError::Load(format!("{said}. If the kernel lacks type information, give a file with it: onbeat record --btf FILE")),
+            ErrorKind::NotFound => KernelLoadError::Load(format!("{said}. If the kernel lacks type information, give a file with type information: onbeat record --btf FILE")),
             _ => KernelLoadError::Load(said),
         }
     }

@@ -45,13 +45,13 @@ impl Budget {
         let is_roots = matches!(self.user, None | Some(0));
         let most = if is_roots { 2 * FILES_MAX } else { FILES_MAX };
         if files >= most {
-            self.leave_out(format!("files beyond the first {most}"));
+            self.leave_out(format!("files beyond the limit of {most} files"));
             return false;
         }
         let of_user = self.user.filter(|_| !is_roots);
         if let Some(user) = of_user.filter(|user| self.files.get(user) >= Some(&FILES_PER_USER)) {
             self.leave_out(format!(
-                "files of user {user} beyond the first {FILES_PER_USER}"
+                "files of user {user} beyond the limit of {FILES_PER_USER} files"
             ));
             return false;
         }

@@ -103,8 +103,7 @@ impl Libraries {
         }
         let links = self.probe_listener(kernel, pid, function, fast);
         let links = links.unwrap_or_else(|why| {
-            let sentence =
-                format!("process {pid}: a listener's function {why}. Its {LISTENER_CONSEQUENCE}");
+            let sentence = format!("process {pid}: {why}. Its {LISTENER_CONSEQUENCE}");
             self.budget.leave_out(sentence);
             vec![]
         });
@@ -132,7 +131,7 @@ impl Libraries {
         };
         let ((owner, is_function, code), opened) = self
             .read(&file, look)
-            .map_err(|e| format!("cannot be read: {e}"))?;
+            .map_err(|e| format!("a listener's function cannot be read: {e}"))?;
         // A probe stays with the process when it executes another program, even one with root's
         // rights. There the probe must do little harm: at the start of a function it changes the
         // return address while the function runs. A user's own file is not part of such a program.
@@ -140,11 +139,14 @@ impl Libraries {
         let own = |user: onbeat_proc::User| user.uid != 0 && owner == Some(user.uid);
         if !is_function && !onbeat_proc::user(pid).is_some_and(own) {
             return Err(format!(
-                "is not a function of {} that can be probed",
+                "a listener's function is not a function of {} that can be probed",
                 file.path
             ));
         }
-        let (machine, code) = code.ok_or(format!("is not in an ELF file: {}", file.path))?;
+        let (machine, code) = code.ok_or(format!(
+            "a listener's function is not in an ELF file: {}",
+            file.path
+        ))?;
         // The offset skips nops that the kernel would turn into calls.
         let offset = place.offset + entry(machine, &code, kernel.features.fast_nop).offset;
         let begin = match fast {
@@ -164,7 +166,7 @@ impl Libraries {
             };
             let link = kernel.attach_uprobe(&probe);
             self.list_listener(&file, program, at_return, link.as_ref().err());
-            link.map_err(|e| format!("cannot be probed: {e}"))
+            link.map_err(|e| format!("a listener's function cannot be probed: {e}"))
         };
         // The return is probed first. A call in between is then not seen, instead of seeming never
         // to end.
@@ -186,7 +188,7 @@ impl Libraries {
         let files = self.listeners.files.entry(user).or_default();
         if files.len() >= FILES_PER_USER_MAX {
             return Err(format!(
-                "is in a file that onbeat did not examine, because it examines at most {FILES_PER_USER_MAX} files of a user"
+                "a listener's function is in a file that onbeat did not examine, because onbeat examines at most {FILES_PER_USER_MAX} files of a user"
             ));
         }
         files.insert(file.id);
@@ -204,10 +206,14 @@ impl Libraries {
                 (place, files.files)
             }))
         });
-        let found = found.ok_or("was not examined, because the process does not answer")?;
-        let (place, mut files) = found.ok_or("is not in a file")?;
+        let found = found
+            .ok_or("a listener's function was not examined, because the process does not answer")?;
+        let (place, mut files) = found.ok_or("a listener's function is not in a file")?;
         match files.is_empty() {
-            true => Err(format!("is in a file that does not exist: {}", place.path)),
+            true => Err(format!(
+                "a listener's function is in a file that does not exist: {}",
+                place.path
+            )),
             false => Ok((place, files.swap_remove(0))),
         }
     }

@@ -271,8 +271,8 @@ impl Libraries {
             offset: 0,
             placement: Placement::Stepped.name(),
             consequence:
-                "a process that loads ROS 2 later is found only when it hits a probe in a \
-                          library that is already known",
+                "a process that loads ROS 2 after onbeat has examined it is found only when it \
+                 hits a probe in a library that onbeat already knows",
         };
         self.keep(site, attached);
     }
@@ -288,7 +288,7 @@ impl Libraries {
         let (Some(state), Some(list)) = (symbols.get(LOADER_STATE), symbols.get(LOADER_LIST))
         else {
             return Err(format!(
-                "{} does not export {LOADER_STATE} and {LOADER_LIST}",
+                "{} does not export {LOADER_STATE}, or does not export {LOADER_LIST}",
                 file.path
             ));
         };
@@ -504,7 +504,7 @@ impl Libraries {
                 None => Some(distribution),
             };
             let Some(distribution) = distribution else {
-                let reason = "its distribution is unknown, because only another user's libtracetools is mapped";
+                let reason = "the file's ROS distribution is unknown, because only another user's libtracetools is mapped";
                 self.budget.leave_out(format!("{}: {reason}", file.path));
                 continue;
             };
@@ -625,7 +625,7 @@ impl Libraries {
             }
             let reason = match row.library {
                 Library::Flow => format!("{} was stripped and has no symbols", file.path),
-                _ => format!("{} does not export the function", file.path),
+                _ => format!("{} does not export the function to probe", file.path),
             };
             return self.keep(Site::at_entry(row, file, row.symbols[0]), Err(reason));
         }

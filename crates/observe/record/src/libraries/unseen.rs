@@ -79,7 +79,7 @@ impl Unseen {
             };
             let has = if pids.len() == 1 { "has" } else { "have" };
             format!(
-                "{process} {}{more} {has} loaded {name} ({library}), which onbeat does not record. Its items have no edges or chains, and callbacks that take them appear without an input or not at all.",
+                "{process} {}{more} {has} loaded {name} ({library}), which onbeat does not record. Items of {name} have no edges or chains, and callbacks that take these items appear without an input or not at all.",
                 named.join(", ")
             )
         };

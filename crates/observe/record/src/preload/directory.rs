@@ -48,8 +48,8 @@ impl Directory {
         fill: impl Fn(&Path) -> io::Result<()>,
     ) -> io::Result<Directory> {
         let none =
-            "no directory for temporary files allows loading programs. Set TMPDIR to one on a file \
-                    system without noexec, and without blanks or colons in its path";
+            "no directory for temporary files allows loading programs. Set TMPDIR to a directory on a \
+             file system without noexec. Its path must contain no blanks and no colons";
         let mut failed = io::Error::new(io::ErrorKind::NotFound, none);
         for parent in parents {
             sweep(prefix, parent);

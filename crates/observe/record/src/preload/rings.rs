@@ -123,7 +123,7 @@ impl Rings {
         let more = (self.reports_beyond_max > 0).then(|| Refused {
             pid: 0,
             reason: format!(
-                "the process's calls are not recorded; {} more processes reported the same",
+                "the process's calls are not recorded; {} more processes reported that their calls are not recorded",
                 self.reports_beyond_max
             ),
         });

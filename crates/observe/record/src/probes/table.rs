@@ -6,17 +6,19 @@ use Distribution::{Jazzy, Kilted};
 
 // These texts say what the model lacks without a probe.
 const NO_NAMES: &str = "nodes and endpoints that are created during the recording have no names";
-const NO_CALLBACK: &str = "callbacks of this type are missing";
-const NO_EDGE: &str = "edges and chains over this kind of communication are missing";
+const NO_CALLBACK: &str = "callbacks that run through a function without a probe are missing";
+const NO_EDGE: &str =
+    "edges and chains over data that a function without a probe sends or receives are missing";
 const COARSE: &str = "starts and ends of callbacks are inferred from other calls and less exact";
-const MINOR: &str = "a detail about these calls is missing; the graph is complete";
+const MINOR: &str =
+    "a detail about calls of a function without a probe is missing; the graph is complete";
 const NO_TASK: &str = "tasks of onbeat-flow are missing";
 const NO_DUE: &str =
     "release jitter and response times are wrong for timers that are reset or get another period";
 const SIMULATED: &str = "release jitter and response times are wrong for timers on simulated time";
 const INTRA: &str = "intra-process edges are missing";
 const NO_TOPIC: &str = "readers and writers of plain DDS have no topic";
-const NO_ENDPOINT: &str = "readers and writers of this kind are missing";
+const NO_ENDPOINT: &str = "readers and writers that a function without a probe creates are missing";
 const NO_LISTENER: &str = "callbacks of listeners appear as loops that take samples";
 
 macro_rules! row {
@@ -478,7 +480,7 @@ pub const PROBES: &[Probe] = &[
         Flow,
         ["onbeat_flow_task_init"],
         "on_flow_task_init",
-        "a task at the address of a destroyed one has the name of the destroyed task"
+        "a task that reuses the memory address of a destroyed task has the name of the destroyed task"
     ),
     row!(
         "onbeat_flow_task_start",
@@ -507,7 +509,7 @@ pub const PROBES: &[Probe] = &[
         Flow,
         ["onbeat_link_init"],
         "on_link_init",
-        "an end of a link at the address of a closed one has the name of the closed end"
+        "an end of a link that reuses the memory address of a closed end has the name of the closed end"
     ),
     row!(
         "onbeat_link_fini",
@@ -535,7 +537,7 @@ pub const PROBES: &[Probe] = &[
     row!("dds_create_topic_sertype", Cyclone, ["dds_create_topic_sertype"], "on_cyclone_topic_of_type", NO_TOPIC, return_program = Some("on_dds_topic_return")),
     row!("dds_create_reader", Cyclone, ["dds_create_reader", "dds_create_reader_rhc"], "on_cyclone_endpoint", NO_ENDPOINT, all = true, return_program = Some("on_dds_reader_return")),
     row!("dds_create_writer", Cyclone, ["dds_create_writer"], "on_cyclone_endpoint", NO_ENDPOINT, all = true, return_program = Some("on_dds_writer_return")),
-    row!("dds_create_readcondition", Cyclone, ["dds_create_readcondition", "dds_create_querycondition"], "on_cyclone_condition", "samples that are taken through a condition are missing", all = true, return_program = Some("on_cyclone_condition_return")),
+    row!("dds_create_readcondition", Cyclone, ["dds_create_readcondition", "dds_create_querycondition"], "on_cyclone_condition", "samples that are taken through a read condition or a query condition are missing", all = true, return_program = Some("on_cyclone_condition_return")),
     row!("dds_delete", Cyclone, ["dds_delete"], "on_cyclone_delete", "samples that are written for deleted readers count as lost"),
     row!("dds_lset_data_available", Cyclone, ["dds_lset_data_available", "dds_lset_data_available_arg"], "on_cyclone_listener", NO_LISTENER, all = true),
     row!("dds_write", Cyclone, ["dds_write", "dds_writecdr", "dds_writedispose"], "on_cyclone_write", NO_EDGE, all = true),
@@ -571,12 +573,12 @@ pub const KERNEL_PROBES: &[KernelProbe] = &[
     KernelProbe {
         name: "sched_migrate_task",
         program: "on_migrate",
-        consequence: "if a thread moves to another CPU while it waits, it is unknown which thread had the CPU",
+        consequence: "if a thread moves to another CPU while it waits for a CPU, the thread that had the CPU is unknown",
     },
     KernelProbe {
         name: "task_rename",
         program: "on_rename",
-        consequence: "threads keep their first names",
+        consequence: "a thread that changes its name appears under its first name",
     },
     KernelProbe {
         name: "sched_process_fork",
@@ -586,7 +588,7 @@ pub const KERNEL_PROBES: &[KernelProbe] = &[
     KernelProbe {
         name: "sched_process_exec",
         program: "on_exec",
-        consequence: "a process that executes another program keeps its old identity",
+        consequence: "a process that executes another program (execve) still counts as the old program",
     },
     KernelProbe {
         name: "sched_process_exit",
@@ -597,6 +599,6 @@ pub const KERNEL_PROBES: &[KernelProbe] = &[
         name: "signal_generate",
         program: "on_signal",
         consequence:
-            "su, sudo or nsenter in the command can stay suspended, so do not use them there",
+            "su, sudo and nsenter can stay suspended, so do not use them in the recorded command",
     },
 ];

@@ -14,7 +14,7 @@ pub enum RecordError {
     Privilege(#[from] MissingPrivilege),
     #[error(transparent)]
     Kernel(#[from] KernelLoadError),
-    #[error("cannot attach to the kernel's {name}: {reason}. This kernel lacks the tracepoint, or its BTF does not describe it.")]
+    #[error("cannot attach to the kernel's {name}: {reason}. This kernel lacks the tracepoint, or its BTF does not describe the tracepoint.")]
     Tracepoint { name: &'static str, reason: String },
     #[error("{0}")]
     Unprobed(String),

@@ -45,7 +45,7 @@ impl Unlisted {
             ),
             (
                 self.handles,
-                "calls were not counted as callbacks: a process called more than 4096 handles",
+                "calls were not counted as callbacks: a process has more than 4096 handles of callbacks",
             ),
             (
                 self.searches,

@@ -66,7 +66,7 @@ impl Place {
             directory,
             shared: None,
             note: Some(format!(
-                "{} belongs to root, because {} may not write there.",
+                "{} belongs to root, because {} may not create this directory.",
                 path.display(),
                 user.name
             )),

@@ -82,7 +82,11 @@ fn every_program_fills_every_field_of_its_record() {
             continue;
         }
         let begun = records.iter().any(|(name, _)| *name == record.name);
-        assert!(begun, "no BPF program makes the record {}", record.name);
+        assert!(
+            begun,
+            "no BPF program writes a record of the kind {}",
+            record.name
+        );
     }
 }
 

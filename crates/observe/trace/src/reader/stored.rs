@@ -31,7 +31,7 @@ pub fn parse_manifest(text: &[u8]) -> Result<Manifest, String> {
     if manifest.schema.starts_with("onbeat-trace/") {
         Ok(manifest)
     } else {
-        Err(format!("the schema is not {}", manifest::SCHEMA))
+        Err(format!("the manifest's schema is not {}", manifest::SCHEMA))
     }
 }
 

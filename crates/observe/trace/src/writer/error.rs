@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 pub enum TraceCreateError {
     #[error(transparent)]
     Directory(#[from] MakeError),
-    #[error("{} already holds a trace. Choose another directory with -o, or remove this one.", path.display())]
+    #[error("{} already holds a trace. Choose another directory with -o, or remove this directory.", path.display())]
     Exists { path: PathBuf },
     #[error("{0}")]
     Write(#[from] TraceWriteError),

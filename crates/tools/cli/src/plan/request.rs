@@ -270,7 +270,7 @@ impl InputArgs {
 impl RequestArgs {
     pub fn outdated(&self) -> Option<&'static str> {
         self.timing.epsilon.map(|_| {
-            "--epsilon promises nothing and will be removed. Use --miss, which places the last slot by the distribution's tail"
+            "--epsilon promises nothing and will be removed. Use --miss, which places the last slot by the tail of the latency distribution"
         })
     }
 

@@ -91,7 +91,7 @@ fn contents(plan: &Plan, server: &Server) -> Vec<String> {
 fn promises(plan: &Plan) -> Vec<String> {
     let p = &plan.promises;
     let mut lines = vec![format!(
-        "promises: average {} ms, worst {} ms, jitter {} ms{}",
+        "promised latency: average {} ms, worst {} ms, jitter {} ms{}",
         ms(p.average_ms),
         ms(p.worst_ms),
         ms(p.jitter_ms),
@@ -113,7 +113,7 @@ fn promises(plan: &Plan) -> Vec<String> {
     }
     lines.extend(p.cost.map(|cost| {
         format!(
-            "  average latency above the unshaped one: {} measured, at most {} at later starts ({} allowed)",
+            "  shaping adds to the average latency: {} measured, at most {} at later starts ({} allowed)",
             percent(cost.measured),
             percent(cost.bound),
             percent(cost.asked)
@@ -155,7 +155,7 @@ fn left_out_of(left_out: &LeftOut, miss: Option<Miss>) -> String {
         )
     });
     format!(
-        "left out: {executions} ({} of all; took {took} ms, the others at most {} ms): {}{promise}",
+        "left out: {executions} ({} of all; took {took} ms, the other executions at most {} ms): {}{promise}",
         percent(left_out.share),
         ms(left_out.kept_ms),
         term::one_line(&left_out.cause)

@@ -93,7 +93,7 @@ fn sentences(found: &DryRun) -> Vec<String> {
     let mut said = Vec::new();
     if found.untouched > 0 {
         said.push(format!(
-            "{} other threads of the listed processes stay as they are.",
+            "{} other threads of the listed processes stay unchanged.",
             found.untouched
         ));
     }

@@ -11,9 +11,13 @@ pub fn ms(ns: u64) -> String {
 pub fn line(live: &Live) -> String {
     let Some(shaping) = live.shaping else {
         return match live.missing.len() {
-            0 => "looking for the period and the shapers".into(),
+            0 => "all callbacks found; waiting for the period and the shaper".into(),
             1 => format!("looking for {}", live.missing[0]),
-            n => format!("looking for {} and {} more", live.missing[0], n - 1),
+            n => format!(
+                "looking for {} and {} more callbacks",
+                live.missing[0],
+                n - 1
+            ),
         };
     };
     let s = shaping.as_secs();

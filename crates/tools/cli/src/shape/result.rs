@@ -133,7 +133,7 @@ fn gates(summary: &Summary) -> Vec<Vec<String>> {
             if gate.waited.count() > 0 {
                 let waited = gate.waited.quantile_ns(q);
                 row(
-                    format!("{server}: time from the slot's end until its threads waited, {name}"),
+                    format!("{server}: time from the slot's end until its threads waited for work, {name}"),
                     format!("{} ms", ms(waited)),
                 );
             }

@@ -70,7 +70,7 @@ pub fn answers(
     let text = |answer: Answer| match answer.text {
         Ok(text) => Ok((answer.pid, text)),
         Err(e) => Err(CliError::Failed(format!(
-            "session {} does not answer: {e}. Check whether it is stopped",
+            "session {} does not answer: {e}. Check whether this process is stopped",
             answer.pid
         ))),
     };

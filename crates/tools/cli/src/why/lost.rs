@@ -168,7 +168,7 @@ fn write(found: &Losses, clock: &Clock) -> Result<(), CliError> {
             }
             if let Some(burst) = topic.bursts.first().filter(|b| b.count > 1) {
                 let text = format!(
-                    "The longest burst: {} items one after another from {}.",
+                    "The longest burst: {} items lost one after another, the first at {}.",
                     burst.count,
                     clock.text(burst.start_ns)
                 );

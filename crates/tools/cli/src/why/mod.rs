@@ -114,7 +114,7 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let path = args.trace.as_path();
-    let hint = "; record one with `onbeat record`";
+    let hint = "; record a trace with `onbeat record`";
     let mut reader = files::open_trace(path, "`onbeat why`", hint)?;
     let options = args.stated.options()?;
     let mut options = options(run_of(&reader, None));
@@ -222,7 +222,7 @@ fn see(reader: &mut Reader, args: &Args, options: &mut SynthOptions) -> Result<S
             options.cuts = cuts_of(&args.trace, &synth.clone().finish(), &ends)?;
         }
         options.ids = synth.into_ids();
-        which = "second pass of the model";
+        which = "second pass over the trace";
     }
     let room = Box::new(SpooledTempFile::new(IN_MEMORY_MAX));
     let mut once = Once::new(options.clone(), room, args.callback.is_some());

@@ -83,7 +83,7 @@ impl Shown<'_> {
                 writeln!(out, "{}  {}", screen.bold(&chain.id), title)?;
                 if *of > 1 {
                     let hint = format!(
-                        "the chain with the longest latency of {of} chains; choose another one with --chain"
+                        "the chain with the longest latency of {of} chains; choose another chain with --chain"
                     );
                     writeln!(out, "{}", screen.dim(&hint))?;
                 }
@@ -126,7 +126,7 @@ impl Shown<'_> {
         if self.explanation.unknown_share > UNKNOWN_SAID {
             let share = percent(self.explanation.unknown_share);
             notes.push(format!(
-                "{share} of the latency of all executions is unknown."
+                "The cause of {share} of the latency of all executions is unknown."
             ));
         }
         notes

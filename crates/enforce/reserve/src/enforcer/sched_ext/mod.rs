@@ -40,7 +40,7 @@ pub enum SchedExtError {
     #[error("this kernel has no sched_ext (it needs Linux 6.13 or newer with CONFIG_SCHED_CLASS_EXT). Use cgroup freezers.")]
     None,
     #[error(
-        "another sched_ext scheduler, {0:?}, is running, and the kernel allows only one. End it first."
+        "another sched_ext scheduler, {0:?}, is running, and the kernel allows only one scheduler of this kind. End the running scheduler first."
     )]
     Taken(String),
     #[error("server {0:?} has no slot for more than 20 s, and the kernel ends a sched_ext scheduler if a thread waits for 30 s. Use cgroup freezers, or add a slot.")]

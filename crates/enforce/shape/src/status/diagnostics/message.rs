@@ -167,8 +167,12 @@ impl Reporter {
             ("slips of inputs", now.slips, before.slips),
             ("skipped slots", now.skipped_slots, before.skipped_slots),
             ("lost reports", now.lost_reports, before.lost_reports),
-            ("slots opened by the guard", by.opened, guard.opened),
-            ("slots opened without the guard", by.silent, guard.silent),
+            ("times the guard opened all slots", by.opened, guard.opened),
+            (
+                "times the dispatcher opened all slots",
+                by.silent,
+                guard.silent,
+            ),
         ]
         .into_iter()
         .filter(|(_, now, before)| now > before)
@@ -217,8 +221,8 @@ fn values(status: &Status, chain: &ChainCounts) -> Vec<(String, String)> {
         pair("skipped slots", &counts.skipped_slots),
         pair("lost reports", &counts.lost_reports),
         pair("guard", &guarding),
-        pair("slots opened by the guard", &guard.opened),
-        pair("slots opened without the guard", &guard.silent),
+        pair("times the guard opened all slots", &guard.opened),
+        pair("times the dispatcher opened all slots", &guard.silent),
         pair(
             "dispatcher lateness p99 (ms)",
             &ms(status.dispatcher.p99_ns),

@@ -211,7 +211,7 @@ impl Preloaded {
         let mut sentences = vec![
             "Recorded without BPF, by a library in the command's processes. Tasks of onbeat-flow and links of onbeat-link are not recorded. Synchronisers of message_filters are recognised only by their data flow.".to_owned(),
             match &self.scheduler {
-                Scheduler::Perf(_) => "Context switches come from perf_event_open. CPU times come from the threads' clocks at the beginning and end of callbacks. Time in which a thread was ready after a wake-up counts as sleep, and time that a host takes from a virtual machine as preemption. It is not recorded which thread had the CPU meanwhile, or which thread made the wake-up.".to_owned(),
+                Scheduler::Perf(_) => "Context switches come from perf_event_open. CPU times come from the threads' clocks at the beginning and end of callbacks. Time in which a thread was ready after a wake-up counts as sleep, and time that a host takes from a virtual machine as preemption. The recording does not show which thread had the CPU during a preemption, or which thread caused a wake-up.".to_owned(),
                 Scheduler::Refused(why) => format!("Context switches are not recorded (perf_event_open: {why}). CPU times come from the threads' clocks at the beginning and end of callbacks. Time in which a thread was ready counts as sleep."),
             },
         ];

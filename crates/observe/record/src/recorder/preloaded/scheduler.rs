@@ -15,7 +15,7 @@ impl Scheduler {
     /// command starts.
     pub fn open() -> Scheduler {
         if !Switches::may_follow() {
-            let why = "onbeat runs as root without some rights that its command gets";
+            let why = "onbeat runs as root, but lacks capabilities that the recorded command gets";
             return Scheduler::Refused(why.into());
         }
         match Switches::open() {

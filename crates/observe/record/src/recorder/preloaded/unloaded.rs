@@ -68,7 +68,7 @@ impl Unloaded {
         let names: Vec<&str> = names.into_iter().take(8).collect();
         (!self.without_library.is_empty()).then(|| {
             format!(
-                "{} processes did not load the library, so their calls are not recorded: {}. These processes are static programs, use another C library, or have more rights than their caller.",
+                "{} processes did not load onbeat's library, so their calls are not recorded: {}. These processes are static programs, use another C library, or have more rights than their caller.",
                 self.without_library.len(),
                 names.join(", ")
             )

@@ -83,8 +83,14 @@ fn diagnostics_name_every_cause_of_a_warning() {
         (|s| s.plan.counts[0].discarded = 1, "discarded outputs: 1"),
         (|s| s.counts.skipped_slots = 4, "skipped slots: 4"),
         (|s| s.counts.lost_reports = 1, "lost reports: 1"),
-        (|s| s.guard.opened = 1, "slots opened by the guard: 1"),
-        (|s| s.guard.silent = 2, "slots opened without the guard: 2"),
+        (
+            |s| s.guard.opened = 1,
+            "times the guard opened all slots: 1",
+        ),
+        (
+            |s| s.guard.silent = 2,
+            "times the dispatcher opened all slots: 2",
+        ),
     ];
     for (change, reason) in causes {
         let mut changed = status(1);

@@ -201,7 +201,7 @@ impl Clock {
             n => format!(" {n} messages of {name} have no time stamp (Humble) and are not followed to other hosts."),
         };
         format!(
-            "The clock of {name} is assumed to be {:.3} ms ahead of the first host's clock{drift}. This was estimated from {to} messages from {beside} to {name} and {back} messages back. {off} {cpus}{unstamped}",
+            "The clock of {name} is assumed to be {:.3} ms ahead of the first host's clock{drift}. This offset was estimated from {to} messages from {beside} to {name} and {back} messages back. {off} {cpus}{unstamped}",
             self.ahead_ns as f64 / 1e6
         )
     }

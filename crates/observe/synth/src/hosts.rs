@@ -184,12 +184,14 @@ impl Clock {
         }
         let off = match self.within_ns {
             Some(within) => format!(
-                "The error of this offset, and of latencies between these hosts, is at most {:.3} ms.",
+                "The error of the clock offset, and of latencies between {beside} and {name}, is at most {:.3} ms.",
                 within as f64 / 1e6
             ),
-            None => "This offset is only a bound, because messages went in one direction only: the fastest message is assumed to \
-                have taken no time. Latencies between these hosts are too short by the time that this message really took."
-                .into(),
+            None => format!(
+                "The clock offset is only a bound, because messages went in one direction only: the fastest message is assumed \
+                 to have taken no time. Latencies between {beside} and {name} are too short by the time that this message \
+                 really took."
+            ),
         };
         let (to, back) = self.messages;
         let drift = match self.drift {

@@ -184,12 +184,14 @@ impl Clock {
         }
         let off = match self.within_ns {
             Some(within) => format!(
-                "The error of this clock offset, and of latencies between the two hosts, is at most {:.3} ms.",
+                "The error of the clock offset, and of latencies between {beside} and {name}, is at most {:.3} ms.",
                 within as f64 / 1e6
             ),
-            None => "This clock offset is only a bound, because messages went in one direction only: the fastest message is assumed to \
-                have taken no time. Latencies between the two hosts are too short by the time that this message really took."
-                .into(),
+            None => format!(
+                "The clock offset is only a bound, because messages went in one direction only: the fastest message is assumed \
+                 to have taken no time. Latencies between {beside} and {name} are too short by the time that this message \
+                 really took."
+            ),
         };
         let (to, back) = self.messages;
         let drift = match self.drift {
@@ -201,7 +203,7 @@ impl Clock {
             n => format!(" {n} messages of {name} have no time stamp (Humble) and are not followed to other hosts."),
         };
         format!(
-            "The clock of {name} is assumed to be {:.3} ms ahead of the first host's clock{drift}. This was estimated from {to} messages from {beside} to {name} and {back} messages back. {off} {cpus}{unstamped}",
+            "The clock of {name} is assumed to be {:.3} ms ahead of the first host's clock{drift}. This offset was estimated from {to} messages from {beside} to {name} and {back} messages back. {off} {cpus}{unstamped}",
             self.ahead_ns as f64 / 1e6
         )
     }

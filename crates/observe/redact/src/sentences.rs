@@ -93,7 +93,7 @@ mod tests {
         let plain = parts.map(|text| {
             let text = text.replace('\\', " ").replace(['{', '}'], "\0");
             let pieces = text.split('\0').enumerate();
-            let pieces = pieces.map(|(at, piece)| if at % 2 == 0 { piece } else { "1" });
+            let pieces = pieces.map(|(at, piece)| if at % 2 == 0 { piece } else { " 1 " });
             let words: String = pieces.collect();
             words.split_whitespace().collect::<Vec<_>>().join(" ")
         });
@@ -105,6 +105,7 @@ mod tests {
         let code = [
             include_str!("../../document/src/conclude/sentences.rs"),
             include_str!("../../document/src/conclude/alike.rs"),
+            include_str!("../../synth/src/hosts.rs"),
         ];
         let all: Vec<String> = code.iter().flat_map(|code| literals(code)).collect();
         assert!(all.len() > 50, "{} literals found", all.len());

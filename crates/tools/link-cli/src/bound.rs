@@ -387,7 +387,7 @@ fn assumptions(port: &Port, cpu: &Cpu, rates: Option<&Rates>) -> Vec<String> {
     vec![
         rate,
         "the sender's port is the bottleneck, and nothing else sends through it".into(),
-        "channels are TCP links; a host's links share a port with the given chunk size (Tcp::on_port)"
+        "channels are TCP links; a host's links share a port of the given chunk size (Tcp::on_port)"
             .into(),
         "few acknowledgements (40 bytes each) leave through the port; no bound includes them"
             .into(),
@@ -400,7 +400,7 @@ fn assumptions(port: &Port, cpu: &Cpu, rates: Option<&Rates>) -> Vec<String> {
             "stalls (a thread is later than --wake) add up to at most {} per message (--stall)",
             time(cpu.stall_ns)
         ),
-        "no packet is lost, and TCP has left slow start; otherwise a message can exceed its time bound"
+        "no packet is lost, and TCP has left slow start; otherwise messages can exceed their bounds"
             .into(),
         match port.way_ns {
             0 => "the network path to the receiver's kernel adds no time (--way states another time)".into(),

@@ -120,7 +120,7 @@ def check_drops(chain, *words):
     if not 6 <= dropped <= 24:
         raise Mismatch(f"8 overruns were made, {dropped} outputs discarded: {report}")
     # Lineage gives the cycle of each output.
-    for name in ("outputs whose cycle was inferred from arrival", "outputs whose cycle differs between lineage and recording"):
+    for name in ("outputs whose cycle was inferred from arrival", "outputs that lineage and recording put into different cycles"):
         found = [f["measured"] for f in report["figures"] if f["name"] == name]
         if any(found):
             raise Mismatch(f"{name}: {found}")

@@ -121,7 +121,7 @@ fn cut(scope: &Scope<'_>, chain: &Chain) -> String {
     );
     let mut lines = format!("The chain is cut: it begins with {}", visible(first));
     if !before.is_empty() {
-        lines += &format!(" (on the data of {})", listed(&before));
+        lines += &format!(" (its data come from {})", listed(&before));
     }
     lines += &format!(" and ends with {}", visible(output));
     if !beyond.is_empty() {
@@ -190,8 +190,8 @@ fn held_back(scope: &Scope<'_>, request: &Request, output_ns: u64) -> [String; 2
                          measured"
             .into(),
         (None, Some(measured)) => format!(
-            "99 % of the messages between the chain's callbacks reached their executor within {}, and slots \
-             are kept between 0.5 and 2 ms per output",
+            "per output: the time in which 99 % of the messages between the chain's callbacks reached their \
+             executor, here {}, but at least 0.5 ms and at most 2 ms",
             Ms(measured.saturating_add(5_000) / 10_000 * 10_000)
         ),
     };

@@ -71,7 +71,7 @@ pub enum PlanError {
         asked: String,
         place: &'static str,
     },
-    #[error("node '{}' publishes '{}' and takes it too. If the topic is held back, the node gets only its own messages. Plan with --design async, or end the chain at an earlier callback (--to).", name(node), name(topic))]
+    #[error("node '{}' both publishes and takes '{}'. Holding the topic back renames it for the whole node, so the node would get only its own messages. Plan with --design async, or end the chain at an earlier callback (--to).", name(node), name(topic))]
     HearsItself { node: String, topic: String },
     #[error(
         "--background: '{}' belongs to a planned chain's node or executor, whose threads run in the chain's servers. Name callbacks of other nodes and executors.",
@@ -93,7 +93,7 @@ pub enum PlanError {
         second: String,
         servers: Box<[String; 2]>,
     },
-    #[error("the chain does not fit into its period: {what} need {need}, and the cycle leaves {have}. Other callbacks on the chain's executors take {added} of this time ({}). Give the chain's callbacks executors of their own, or measure again under --strategy fifo.", names(others))]
+    #[error("the chain does not fit into its period: {what} need {need}, but the cycle leaves only {have}. Of the needed time, other callbacks on the chain's executors take {added} ({}). Give the chain's callbacks executors of their own, or record the application again under a plan of --strategy fifo.", names(others))]
     SharedTooLong {
         what: String,
         need: Ms,
@@ -116,7 +116,7 @@ pub enum PlanError {
         origin: String,
         period: Ms,
     },
-    #[error("the chain does not fit into its period: {what} need {need}, and the cycle leaves {have}. The chain's slowest execution took {slowest}; 99 % of its executions took at most {usual}. {remedy}")]
+    #[error("the chain does not fit into its period: {what} need {need}, but the cycle leaves only {have}. The chain's slowest execution took {slowest}; 99 % of its executions took at most {usual}. {remedy}")]
     TooLong {
         what: String,
         need: Ms,

@@ -58,7 +58,7 @@ impl fmt::Display for Difference {
             Difference::Server(server) => {
                 write!(
                     f,
-                    "the two plans list their servers differently: only one of the plans has server {} at its position",
+                    "server {} is missing in one of the two plans, or is at another position in the plan's list of servers",
                     name(server)
                 )
             }
@@ -75,7 +75,7 @@ impl fmt::Display for Difference {
             ),
             Difference::Callbacks => write!(
                 f,
-                "before shaping begins, the new plan waits for other callbacks than the running plan"
+                "the new plan and the running plan wait for different callbacks before shaping begins"
             ),
             Difference::Middleware => write!(
                 f,

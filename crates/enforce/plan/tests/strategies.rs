@@ -475,7 +475,7 @@ fn a_node_that_subscribes_to_its_own_held_topic_is_refused() {
     let mut r = request(Strategy::Bands(1));
     let text = refused(&m, &r);
     assert!(
-        text.contains("/n5") && text.contains("takes it too"),
+        text.contains("/n5") && text.contains("both publishes and takes"),
         "{text}"
     );
     // The middleware's thread holds the output back without remapping.
@@ -646,7 +646,7 @@ fn a_chain_with_rare_slow_executions_is_refused_with_a_suggested_miss_rate() {
         text,
         &[
             "the chain does not fit into its period",
-            "need 332 ms, and the cycle leaves 100 ms",
+            "need 332 ms, but the cycle leaves only 100 ms",
             "The chain's slowest execution took 330 ms; 99 % of its executions took at most 49.",
             "--miss 1%",
         ],

@@ -10,7 +10,7 @@ use thiserror::Error;
 pub enum TableError {
     #[error("a cycle of {0} ns is out of range. Give a cycle between 1 us and 24 h.")]
     Cycle(u64),
-    #[error("the lead of {lead_ns} ns is too long for a cycle of {cycle_ns} ns. Give less than half the cycle.")]
+    #[error("gates would open {lead_ns} ns before their slots (the lead), which is too long for a cycle of {cycle_ns} ns. Give a lead of less than half the cycle.")]
     Lead { lead_ns: u64, cycle_ns: u64 },
     #[error("server {server:?}: slot {slot}, [{start_ns}, {end_ns}) ns, does not fit the cycle of {cycle_ns} ns. Let it start within the cycle, and end after its start, at most one cycle later.")]
     Slot {

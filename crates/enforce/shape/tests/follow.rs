@@ -242,7 +242,7 @@ fn the_verdict_counts_outputs_by_how_their_cycle_was_found() {
         let name = match expected {
             Attribution::Lineage => "outputs whose cycle is known from lineage",
             Attribution::Arrival => "outputs whose cycle was inferred from arrival",
-            _ => "outputs whose cycle differs between lineage and recording",
+            _ => "outputs that lineage and recording put into different cycles",
         };
         assert_eq!(told, [(name, 1.0)], "{verdict:?}");
     }

@@ -137,7 +137,7 @@ fn write(out: &mut dyn Write, model: &Model, report: &Report) -> Result<(), CliE
         ]);
     }
     if report.order.is_empty() {
-        writeln!(out, "No chain was followed.").map_err(CliError::Stdout)?;
+        writeln!(out, "The model has no chain.").map_err(CliError::Stdout)?;
     } else {
         table.write(out, &screen)?;
     }

@@ -70,7 +70,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     }
     let screen = Screen::of_stdout();
     if chains.is_empty() {
-        writeln!(out, "No chain was followed.").map_err(CliError::Stdout)?;
+        writeln!(out, "The model has no chain.").map_err(CliError::Stdout)?;
     }
     chains.sort_by(|a, b| {
         b.1.latency_ns
@@ -122,8 +122,8 @@ fn write_pairs<'m>(
             None => "paths through a loop".into(),
         };
         let listed = match e.listed {
-            0 => "no path is listed above".into(),
-            n => format!("{n} listed above"),
+            0 => "none of them a chain of this list".into(),
+            n => format!("{n} of them chains of this list"),
         };
         writeln!(out, "  {} outputs over {paths}, {listed}", f.outputs)?;
         for (name, dist) in [

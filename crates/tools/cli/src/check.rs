@@ -175,7 +175,7 @@ fn loss(f: &Finding, trace: Option<&Path>) -> Option<String> {
     Some(match (&f.lost, trace) {
         (Some(said), _) => format!("{place}: {said}"),
         (None, Some(trace)) => format!(
-            "{place}: {} shows no lost items that this requirement counts",
+            "{place}: the cause is unknown, because {} contains no lost item that this requirement counts",
             trace.display()
         ),
         (None, None) => {

@@ -229,7 +229,7 @@ fn write_influence(out: &mut dyn Write, report: &Influences, told: bool) -> Resu
     let all = report.compared;
     writeln!(
         out,
-        "{found}; {all} pairs compared by their mean cost per execution"
+        "{found}\ncompared: the mean cost per execution, for {all} pairs of a component and a chain"
     )
     .map_err(CliError::Stdout)
 }

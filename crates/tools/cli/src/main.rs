@@ -140,7 +140,9 @@ fn run(command: Command) -> Result<ExitStatus, CliError> {
         | Command::Store(_)
         | Command::Top(_)
         | Command::Monitor(_) => {
-            unreachable!("another program runs this subcommand")
+            unreachable!(
+                "this subcommand belongs to another program, which runs in place of `onbeat`"
+            )
         }
         Command::Shaper(args) => shaper::run(args),
         Command::Diagnostics(args) => diagnostics::run(args),

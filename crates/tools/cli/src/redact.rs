@@ -97,7 +97,7 @@ fn key(path: Option<&Path>) -> Result<Key, CliError> {
 fn said(args: &Args, model: &onbeat_document::Model, redacted: &Redacted) -> String {
     let name = |path: &Path| term::one_line(&path.display().to_string());
     let mut said = format!(
-        "{file}: {hidden} of {callbacks} callbacks hidden, {left} left; {chains_left} of {chains} chains left\n",
+        "{file}: {hidden} of {callbacks} callbacks hidden; the redacted model has {left} callbacks (with parts), and {chains_left} of {chains} chains\n",
         file = name(&args.output),
         hidden = redacted.hidden,
         callbacks = model.callbacks.len(),

@@ -367,8 +367,8 @@ impl Rates {
                 ),
             ],
             _ => [
-                format!("port '{name}' has measured no lower rate than the given rate of {given}:"),
-                "  the port notices a rate that is an eighth lower, but only while links wait for the port."
+                format!("port '{name}' has not measured a rate below the given rate of {given}:"),
+                "  the port detects only a fall of the rate by an eighth or more, and only while links wait for it."
                     .into(),
             ],
         }
@@ -380,30 +380,30 @@ fn assumptions(port: &Port, cpu: &Cpu, rates: Option<&Rates>) -> Vec<String> {
     let rate = match rates {
         None => "the wire has the given rate; a running port can measure this rate (--port)".into(),
         Some(rates) if rates.measured.is_some() => String::from(
-            "the wire keeps its measured rate; after a drop, chunks are too large until the port notices",
+            "the wire keeps its measured rate; if it falls, chunks are too large until the port notices",
         ),
         Some(_) => "the wire has the rate that is set for the port".into(),
     };
     vec![
         rate,
         "the sender's port is the bottleneck, and nothing else sends through it".into(),
-        "channels are TCP links; a host's links share a port with the given chunk size (Tcp::on_port)"
+        "channels are TCP links; a host's links share a port of the given chunk size (Tcp::on_port)"
             .into(),
         "few acknowledgements (40 bytes each) leave through the port; no bound includes them"
             .into(),
         "no channel sends more messages, or larger ones, than stated here".into(),
         format!(
-            "a link's thread usually ends a step within {} of the event that causes the step (--wake)",
+            "a link's thread does its work within {} after an event, except for stalls (--wake)",
             time(cpu.wake_ns)
         ),
         format!(
-            "for one message, the times by which steps exceed --wake add up to at most {} (--stall)",
+            "stalls (a thread is later than --wake) add up to at most {} per message (--stall)",
             time(cpu.stall_ns)
         ),
-        "no packet is lost, and TCP has left slow start; otherwise a message can exceed its time bound"
+        "no packet is lost, and TCP has left slow start; otherwise messages can exceed their bounds"
             .into(),
         match port.way_ns {
-            0 => "the network path to the receiver's kernel takes no time (--way)".into(),
+            0 => "the network path to the receiver's kernel adds no time (--way states another time)".into(),
             way => format!(
                 "the network path to the receiver's kernel and the path back take at most {} each",
                 time(way)

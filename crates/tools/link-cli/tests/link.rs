@@ -191,7 +191,7 @@ fn a_bound_uses_the_rate_that_a_port_has_measured() {
     let given = ["bound", "--rate", "1G", "--channel", "a=1,100K,1s"];
     assert_eq!(longest(&bound), longest(&given));
     let (text, _) = run(dir.path(), &bound, 0);
-    assert!(text.contains("has measured no lower rate"), "{text}");
+    assert!(text.contains("has not measured a rate below"), "{text}");
     let other = [&bound[..], &["--rate", "2G"]].concat();
     refused(dir.path(), &other, 1, &["1000000000", "2000000000", &name]);
 

@@ -125,7 +125,7 @@ fn expected(args: &Args) -> Result<Chain, CliError> {
     let is_changed = choice.times > 1 || choice.max_gap_ns.is_some() || args.align;
     if is_changed {
         return Err(CliError::Usage(
-            "the recording of --expect has its own times, so --loop, --max-gap and --align do not work with --expect. Leave these options out".into(),
+            "--expect compares with the times in its recording. --loop, --max-gap and --align change the played times, so they do not work with --expect. Leave these options out".into(),
         ));
     }
     let choice = Choice {
@@ -352,7 +352,7 @@ pub fn table(out: &mut dyn Write, compared: &Compared) -> Result<(), CliError> {
         .filter(|t| t.verdict == Verdict::NotKnown)
         .count();
     let last = format!(
-        "{equal} of {all} topics as recorded, {open} not known, {} different",
+        "{equal} of {all} topics are as recorded, {open} could not be judged, {} differ",
         all - equal - open
     );
     for sentence in compared.damage.iter().chain([&last]) {

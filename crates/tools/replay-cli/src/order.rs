@@ -75,7 +75,7 @@ impl Orders {
             }
             Order::Step { .. } => {
                 return Err(format!(
-                    "an order to step can play at most {MOST_STEPS} items"
+                    "one order `step` can play at most {MOST_STEPS} items"
                 ))
             }
             Order::Rate { factor } => self.rate(factor)?,

@@ -46,7 +46,7 @@ pub fn of(
         if started.elapsed() > PATIENCE && shown.elapsed() > SHOW_EVERY {
             shown = Instant::now();
             line.show(&format!(
-                "measuring: {items} items read. To play at once, give --unmeasured"
+                "measuring the recording before it plays: {items} items read. To play at once, give --unmeasured"
             ));
         }
     });
@@ -157,13 +157,13 @@ pub fn sentence(sizing: &Sizing) -> String {
     let delay = sizing.delay_ns.map_or("-".into(), |ns| duration(ns as f64));
     let least = sizing.least_bytes.map_or("-".into(), megabytes);
     format!(
-        "the buffer of {have} never becomes empty, even if the loader pauses for {stall} longer than measured ({least} would suffice without longer pauses). Playback gets at most {preload} items ahead of the loader, and the loader refills a place in the buffer within {delay}"
+        "a buffer of {have} is enough, even if the loader pauses for {stall} longer than measured. Without longer pauses, {least} is enough. Once the buffer is full, it never lacks more than {preload} items, and the loader fills each free place within {delay}"
     )
 }
 
 pub fn warning(state: &State) -> String {
     format!(
-        "onbeat: the loader is {} later than measured; the buffer still contains {} of recorded time",
+        "onbeat: the loader is {} later than its measured speed allows; the buffer still contains {} of recorded time",
         duration(state.behind_ns as f64),
         duration(state.ahead_ns.max(0) as f64),
     )
@@ -194,7 +194,7 @@ pub fn show(measured: Option<&Measured>, json: bool) -> Result<ExitStatus, CliEr
         false => {
             list::table(&mut out, recording)?;
             let rates = format!(
-                "playback needs {:.1} MB/s in the long run, the loader delivers up to {:.1} MB/s (in bytes of the buffer)",
+                "playback needs {:.1} MB/s in the long run, the loader delivers up to {:.1} MB/s (both count the bytes that items take in the buffer)",
                 sizing.playback_bytes_per_s / 1e6,
                 sizing.loader_bytes_per_s / 1e6,
             );

@@ -252,7 +252,7 @@ fn answer(line: &[u8], orders: &Orders) -> Vec<u8> {
     let id = value.as_object_mut().and_then(|object| object.remove("id"));
     let done = match Order::deserialize(&value) {
         Ok(order) => orders.carry_out(order),
-        Err(error) => Err(format!("this line is not an order: {error}")),
+        Err(error) => Err(format!("this line is not an order to the replay: {error}")),
     };
     reply(id, done, orders)
 }

@@ -74,8 +74,9 @@ pub fn read_list(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     };
     let bytes = read_at_most(name, MAX_LIST_BYTES)?;
     if bytes.len() > MAX_LIST_BYTES {
-        let source =
-            io::Error::other("the file is longer than 256 MiB. Name a list of paths, one per line");
+        let source = io::Error::other(
+            "the file is longer than 256 MiB. Name a text file with one path per line",
+        );
         return Err(read_error(path, source));
     }
     let lines = bytes.split(|b| *b == b'\n').filter(|l| !l.is_empty());

@@ -51,7 +51,11 @@ pub fn warn(path: &Path, warnings: &[String]) {
     }
     if warnings.len() > WARNINGS_SHOWN {
         let more = warnings.len() - WARNINGS_SHOWN;
-        let _ = writeln!(err, "onbeat: warning: {}: {more} more", path.display());
+        let _ = writeln!(
+            err,
+            "onbeat: warning: {}: more warnings, not shown: {more}",
+            path.display()
+        );
     }
 }
 

@@ -125,23 +125,26 @@ fn head(app: &App, buffer: &mut Buffer) {
     } else if view.left_out_processes > 0 {
         let n = view.left_out_processes;
         let what = if n == 1 {
-            "process that creates"
+            "process that has created"
         } else {
-            "processes that create"
+            "processes that have created"
         };
-        second = format!("not counted: {n} {what} too many names");
+        second = format!("left out: {n} {what} too many names and callbacks");
     } else if view.left_out > 0 {
         second = format!(
             "{} values not counted, because a table already has 4096 names",
             view.left_out
         );
     } else if view.forgotten > 0 {
-        second = format!("forgotten: {} names not seen for 10 min", view.forgotten);
+        second = format!(
+            "forgotten: {} table entries not seen for 10 min",
+            view.forgotten
+        );
         if view.forgotten_nodes > 0 {
-            second += &format!("; {} nodes that ended 1 h ago", view.forgotten_nodes);
+            second += &format!("; {} nodes that ended over 1 h ago", view.forgotten_nodes);
         } else if view.forgotten_callbacks > 0 {
             second += &format!(
-                "; {} callbacks that ended 1 h ago",
+                "; {} callbacks that ended over 1 h ago",
                 view.forgotten_callbacks
             );
         }

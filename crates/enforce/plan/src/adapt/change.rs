@@ -114,7 +114,7 @@ impl fmt::Display for Reason {
             }
             Reason::Full { ready_ns } => write!(
                 f,
-                "an output was ready {} after the start of its cycle, and the plan has no room to move the last slot up",
+                "an output was ready {} after the start of its cycle, and the plan has no room to move the last slot to a later time",
                 ms(ready_ns)
             ),
         }

@@ -30,11 +30,10 @@ pub(super) fn sentences(
     lines.extend(wait(scope, request, times.added_ns));
     if times.late_ns > 0 {
         lines.push(format!(
-            "The first callback starts up to {} after its release, because its threads run other callbacks, or because \
-             other callbacks run before it on its CPU. This time is the longest delay that was measured in {}, plus \
-             one execution of another callback: the phase between the two callbacks changes with each start of the \
-             application. The output of an execution that starts late leaves in the same slot, so the latency of \
-             this execution is shorter.",
+            "The first callback starts up to {} after its release, because other callbacks run before it on its threads \
+             or its CPU. This time is the longest delay that was measured in {}, plus one execution of another \
+             callback, because a new start of the application can shift the callbacks against one another. An \
+             execution that starts late uses the same slot for its output, so its latency is shorter.",
             Ms(times.late_ns),
             count(scope.model.runs.len(), "run"),
         ));
@@ -50,8 +49,9 @@ fn beside(scope: &Scope<'_>, request: &Request) -> Vec<String> {
     let cpus = scope.cpus();
     let here = scope.beside.others.iter().filter(|o| cpus.contains(&o.cpu));
     let mut lines = vec![format!(
-        "{plans} beside this plan: {} in servers of other plans run before the chain on the chain's CPUs. Each of \
-         these callbacks runs as often as when it was measured, at any phase of the chain's cycle.",
+        "{plans} beside this plan: on the chain's CPUs, servers of other plans, with {}, take precedence over the \
+         chain. The plan assumes that each of these callbacks runs as often as when it was measured, at any phase \
+         of the chain's cycle.",
         count(here.count(), "callback"),
     )];
     let common = scope.parts.iter().filter(|p| scope.is_beside(p.callback));
@@ -78,14 +78,14 @@ fn wait(scope: &Scope<'_>, request: &Request, added_ns: u64) -> Option<String> {
         _ if added_ns > 0 => Some(format!(
             "The chain waits for other callbacks at most {} longer than when it was measured, if each of these \
              callbacks runs as often as when it was measured. When measured, these callbacks ran beside the chain on \
-             other CPUs. Under the plan these callbacks run before the chain. Measure again under `--strategy fifo` \
-             for a tighter plan.",
+             other CPUs. Under the plan, these callbacks can run before the chain on the chain's CPUs. Measure again \
+             under `--strategy fifo` for a tighter plan.",
             Ms(added_ns)
         )),
         Strategy::Fifo if scope.wait_ns().is_none() => Some(
-            "The chain's wait for other callbacks has no bound that is shorter than a cycle, and no promise contains \
-             this wait. A callback that ran on another CPU when the chain was measured runs before the chain under \
-             the plan."
+            "The chain may wait for other callbacks for a whole cycle or longer, and no promise contains this wait. \
+             The reason: under the plan, callbacks that ran on other CPUs when the chain was measured can run \
+             before the chain on the chain's CPUs."
                 .into(),
         ),
         _ => None,

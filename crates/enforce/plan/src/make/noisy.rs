@@ -156,7 +156,8 @@ fn with_remedy(
     };
     remedy += &match too_many {
         Some(count) if (count as f64) < all as f64 * MAX_UNASKED_MISS_RATE => {
-            " Record longer: a larger sample lets onbeat leave out more executions.".to_string()
+            " Record longer: in a larger sample, onbeat may leave out more slow executions."
+                .to_string()
         }
         _ => {
             let usual = without(model, request, (all as f64 * FEW) as u64);
@@ -260,7 +261,7 @@ fn cause(scope: &Scope<'_>) -> String {
     match all.max_by_key(|c| c.0) {
         Some((ns, why)) if ns >= needed / 2 && ns > 0 => {
             let rounded = Ms(ns.saturating_add(50_000) / 100_000 * 100_000);
-            format!("probably {why}, in the worst case {rounded} more than usual")
+            format!("probably {why}: at most {rounded} longer than usual")
         }
         _ => {
             "no single callback explains the slow executions ('onbeat why TRACE' shows each)".into()

@@ -29,7 +29,8 @@ pub(super) fn added_ns(scope: &Scope<'_>, strategy: Strategy) -> Result<u64, Pla
             // Without a bound, a whole cycle for the others is too long in any case.
             let waits = waits.or((strategy == Strategy::Fifo).then_some(0));
             waits.ok_or_else(|| {
-                let what = "the chain's worst case and the other callbacks on its executors";
+                let what =
+                    "the chain's worst-case latency and the other callbacks on its executors";
                 too_long(scope, what, cycle, (worst.saturating_add(cycle), cycle))
             })
         }

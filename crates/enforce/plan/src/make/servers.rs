@@ -135,7 +135,11 @@ impl<'m> Maker<'_, 'm> {
     pub(super) fn server_per_callback(&self) -> Result<Layout<'m>, PlanError> {
         let (spans, order) = self.callback_spans()?;
         let end = spans.iter().map(|s| s.1).max().unwrap_or(0);
-        self.fits("slots for every callback", end, self.scope.cycle_ns)?;
+        self.fits(
+            "the slots of all callbacks of the chain",
+            end,
+            self.scope.cycle_ns,
+        )?;
         Ok(Layout {
             servers: self.executor_servers(&spans, &order),
             held: vec![],
@@ -263,7 +267,7 @@ impl<'m> Maker<'_, 'm> {
     pub(super) fn server_per_chain(&self) -> Result<Layout<'m>, PlanError> {
         let slot = self.chain_slot();
         self.fits(
-            "the chain's worst case and its buffer",
+            "the chain's worst-case latency and the time buffer after it",
             slot.1 .0,
             self.scope.cycle_ns,
         )?;

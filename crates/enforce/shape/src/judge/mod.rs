@@ -316,14 +316,17 @@ impl Chain<'_> {
             verdict.measured(self.name(what), "", count as f64);
         }
         for (what, count) in [
-            ("outputs refused by the middleware", counts.refused),
+            (
+                "outputs that the middleware did not publish",
+                counts.refused,
+            ),
             ("outputs whose cycle is known from lineage", counts.known),
             (
                 "outputs whose cycle was inferred from arrival",
                 counts.inferred,
             ),
             (
-                "outputs whose cycle differs between lineage and recording",
+                "outputs that lineage and recording put into different cycles",
                 counts.disputed,
             ),
         ] {

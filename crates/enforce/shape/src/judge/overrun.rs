@@ -13,7 +13,7 @@ pub(crate) fn late_note(
     let consequence = match (execution.fate, overshoot) {
         (Fate::Discarded, _) => "the output is discarded",
         (_, Overshoot::Stop) => "shaping ends",
-        (Fate::Refused, _) => "the middleware refused the output",
+        (Fate::Refused, _) => "the middleware did not publish the output",
         (Fate::Delivered, _) => "the output leaves after its last slot",
     };
     format!(

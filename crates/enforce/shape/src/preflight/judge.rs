@@ -132,7 +132,7 @@ fn ticks(facts: &Facts) -> Line {
             line(
                 about,
                 Grade::Ok,
-                format!("{found}; slots do not follow ticks"),
+                format!("{found}; slots do not depend on it, because they follow high-resolution timers"),
                 None,
             )
         }
@@ -142,10 +142,15 @@ fn ticks(facts: &Facts) -> Line {
 fn timers(facts: &Facts) -> Line {
     let about = "timers";
     match facts.timer_resolution_ns {
-        Some(ns) if ns <= 1000 => line(about, Grade::Ok, format!("a resolution of {ns} ns"), None),
+        Some(ns) if ns <= 1000 => line(
+            about,
+            Grade::Ok,
+            format!("the kernel's timers have a resolution of {ns} ns"),
+            None,
+        ),
         Some(ns) => {
             let found = format!(
-                "a resolution of {:.1} ms: slots begin and end on ticks",
+                "the kernel's timers have a resolution of {:.1} ms, so slots begin and end on ticks",
                 ns as f64 / 1e6
             );
             line(
@@ -219,7 +224,7 @@ fn throttling(facts: &Facts, plan: &Plan) -> Line {
 }
 
 fn groups(facts: &Facts) -> Line {
-    let about = "real-time CPU time of cgroups";
+    let about = "CPU time of real-time threads in cgroups";
     match facts.groups_have_real_time {
         None => line(about, Grade::Ok, "real-time CPU time is not divided among cgroups".into(), None),
         Some(true) => line(about, Grade::Ok, "real-time CPU time is divided among cgroups (RT_GROUP_SCHED), and each cgroup has a share".into(), None),

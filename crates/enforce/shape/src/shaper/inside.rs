@@ -50,7 +50,7 @@ impl InsideError {
                 format!("ROS_DISTRO is {name}, and onbeat's library needs Jazzy or later")
             }
             InsideError::Throttle { topic, nodes } => {
-                format!("{nodes} nodes publish {topic}, and only one of all their messages may enter the chain per cycle")
+                format!("{nodes} nodes publish {topic}, and onbeat's library inside one process cannot let in one message per cycle of all of them together")
             }
             InsideError::Files(error) => {
                 format!("the files of onbeat's library cannot be created ({error})")

@@ -113,7 +113,7 @@ fn promises(plan: &Plan) -> Vec<String> {
     }
     lines.extend(p.cost.map(|cost| {
         format!(
-            "  shaping adds to the average latency: {} measured, at most {} at later starts ({} allowed)",
+            "  shaping adds to the average latency: {} in the recorded starts, at most {} in later ones ({} allowed)",
             percent(cost.measured),
             percent(cost.bound),
             percent(cost.asked)

@@ -99,13 +99,13 @@ fn sentences(found: &DryRun) -> Vec<String> {
     }
     said.extend(found.sharing.iter().map(|u| {
         format!(
-            "shares: {} is not in the plan, and would run only in the slots of thread {} (it ran {} times while onbeat watched).",
+            "shares: {} is not in the plan, but runs on thread {}, which a server would get. The callback would then run only in the server's slots (it ran {} times while onbeat watched).",
             u.id, u.tid, u.runs
         )
     }));
     said.extend(found.started.iter().map(|s| {
         format!(
-            "child: process {} ({}) was started by {}. A process that a shaped thread starts keeps the thread's CPU until it ends.",
+            "child: process {} ({}) was started by {}. A process that a shaped thread starts inherits the thread's CPU affinity and keeps it until the process ends.",
             s.pid, s.name, s.by
         )
     }));

@@ -11,7 +11,7 @@ pub fn ms(ns: u64) -> String {
 pub fn line(live: &Live) -> String {
     let Some(shaping) = live.shaping else {
         return match live.missing.len() {
-            0 => "all callbacks found; waiting for the period and the shaper".into(),
+            0 => "all callbacks found; waiting until the cycle's start is measured and the shaper is ready".into(),
             1 => format!("looking for {}", live.missing[0]),
             n => format!(
                 "looking for {} and {} more callbacks",

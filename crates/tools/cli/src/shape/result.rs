@@ -122,7 +122,7 @@ fn gates(summary: &Summary) -> Vec<Vec<String>> {
                 gate.hard,
             ),
             (
-                "ends of slots after which a thread worked until the next slot",
+                "ends of slots whose work went on until the next slot began",
                 gate.unfinished,
             ),
         ];

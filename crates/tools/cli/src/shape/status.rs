@@ -144,8 +144,11 @@ fn figures(status: &Value) -> Table {
         ("cycles without an output", &counts["without_output"]),
         (passed, &counts["skipped_slots"]),
         ("slips of throttled inputs", &counts["slips"]),
-        ("times the guard opened all slots", &guard["opened"]),
-        ("times the dispatcher opened all slots", &guard["silent"]),
+        ("how often the guard opened all gates", &guard["opened"]),
+        (
+            "how often the dispatcher opened all gates",
+            &guard["silent"],
+        ),
         ("new plans that were refused", &status["plan"]["refused"]),
     ] {
         figures.row(vec![name.into(), String::new(), number(count).to_string()]);

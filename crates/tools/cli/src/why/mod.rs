@@ -141,7 +141,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let Some(subject) = asked.find(model)? else {
         return Err(CliError::InFile {
             path: path.into(),
-            what: "no chain was followed. Explain a callback with --callback (`onbeat model` and `onbeat show` list the callbacks)".into(),
+            what: "onbeat found no chain in this trace. Name a callback with --callback instead (`onbeat model` and `onbeat show` list the callbacks)".into(),
         });
     };
     let limit_ns = match args.over {

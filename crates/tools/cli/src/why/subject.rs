@@ -112,7 +112,7 @@ impl Asked<'_> {
                 let near: Vec<String> = near.iter().map(name).collect();
                 let asked = term::fit(asked, 80);
                 Err(self.error(match near.is_empty() {
-                    true => "no chain was followed. Explain a callback with --callback".into(),
+                    true => "onbeat found no chain in this trace. Name a callback with --callback instead".into(),
                     false => format!(
                         "no chain has the id '{asked}'. Name one of these: {}",
                         list(&near)

@@ -323,7 +323,7 @@ fn figures(report: &mut Report, cases: &[Case], cells: &[Cell], fifo_ms: &[f64])
                 )
                 .baseline(
                     value,
-                    "thesis, Table 4.4, computed from the thesis's latencies",
+                    "thesis, Table 4.4, which the thesis computed from its own latencies",
                 )
                 .samples(cases[0].latencies_ns.len() as u64),
             );

@@ -62,7 +62,7 @@ impl Results {
     fn disturbed(&self) -> String {
         let d = &self.disturbance;
         let mut out = format!(
-            "during the run: the host took {:.1} % of a CPU, other programs used {:.1} % of a CPU, and the most urgent thread of a CPU waited for this CPU {} of the time, at most {} at once\n",
+            "during the run: the host took {:.1} % of a CPU, other programs used {:.1} % of a CPU, and a CPU's most urgent thread was ready but did not get the CPU for {} of the time (its longest wake-up delay: {})\n",
             100.0 * d.stolen,
             100.0 * d.foreign,
             d.away.map_or("unknown".into(), |a| format!("{:.1} %", 100.0 * a)),
@@ -109,7 +109,7 @@ impl Results {
         ) {
             let _ = write!(
                 out,
-                " The smallest effects that this run can find are {} to {} % of the targets. The verdicts above list these effects after the word 'tells'.",
+                " The smallest difference that this run can detect is {} to {} % of the target, depending on the figure. Each verdict above has its figure's value after the word 'tells'.",
                 number(least),
                 number(most)
             );

@@ -211,9 +211,9 @@ fn decide(
 fn interval_words(interval: (f64, f64), rounds: Option<usize>) -> String {
     let from = match rounds {
         Some(rounds) => format!("{rounds} rounds"),
-        None => "the blocks of one run".into(),
+        None => "several parts of one run".into(),
     };
-    format!("the 95 % interval {} from {from}", range(interval))
+    format!("the 95 % interval {} (from {from})", range(interval))
 }
 
 #[cfg(test)]

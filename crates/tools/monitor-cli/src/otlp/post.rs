@@ -184,7 +184,7 @@ fn refused(code: u16, retry_after: Option<&str>) -> Failure {
             format!("the collector answers {code}, a redirection. Name the collector's own address")
         }
         404 | 405 => {
-            format!("the collector answers {code}. Add the path, which often is /v1/metrics")
+            format!("the collector answers {code}. Add the path to the collector's address, often /v1/metrics")
         }
         429 => "the collector answers 429: it gets too many messages".into(),
         _ => format!("the collector answers {code}"),
@@ -273,7 +273,7 @@ mod tests {
             (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{}", "no answer: the collector did not react in time"),
             (b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>", "the collector's answer does not follow OTLP"),
             (b"HTTP/1.1 302 Found\r\nLocation: /\r\n\r\n", "the collector answers 302, a redirection. Name the collector's own address"),
-            (b"HTTP/1.1 404 x\r\n\r\n", "the collector answers 404. Add the path, which often is /v1/metrics"),
+            (b"HTTP/1.1 404 x\r\n\r\n", "the collector answers 404. Add the path to the collector's address, often /v1/metrics"),
             (b"HTTP/1.1 500 x\r\nRetry-After: 9\r\n\r\n", "the collector answers 500"),
             (b"HTTP/1.1 200 OK\r\nContent-Length: 76\r\n\r\n{\"partialSuccess\":{\"rejectedDataPoints\":\"3\",\"errorMessage\":\"they are old\"}}  ", "the collector rejected 3 data points: they are old"),
         ] {

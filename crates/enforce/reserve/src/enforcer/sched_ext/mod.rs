@@ -134,24 +134,36 @@ impl SchedExt {
 /// for longer than [`LONGEST_PAUSE_NS`], because of the kernel's watchdog.
 fn refuse(table: &Table, servers: &[RunningServer]) -> Result<(), SchedExtError> {
     if servers.len() > layout::MAX_SERVERS {
-        return Err(SchedExtError::Room(format!("{} servers", servers.len())));
+        return Err(SchedExtError::Room(format!(
+            "{} servers (at most {})",
+            servers.len(),
+            layout::MAX_SERVERS
+        )));
     }
     if let Some(s) = servers
         .iter()
         .find(|s| usize::from(s.cpu) >= layout::MAX_CPUS)
     {
-        return Err(SchedExtError::Room(format!("servers on CPU {}", s.cpu)));
+        return Err(SchedExtError::Room(format!(
+            "servers on CPU {} (CPUs 0 to {} only)",
+            s.cpu,
+            layout::MAX_CPUS - 1
+        )));
     }
     for server in servers {
         let beside = servers.iter().filter(|s| s.cpu == server.cpu).count();
         if beside > layout::MAX_OF_CPU {
-            return Err(SchedExtError::Room(format!("{beside} servers on one CPU")));
+            return Err(SchedExtError::Room(format!(
+                "{beside} servers on one CPU (at most {})",
+                layout::MAX_OF_CPU
+            )));
         }
     }
     if table.events().len() > layout::MAX_EVENTS {
         return Err(SchedExtError::Room(format!(
-            "{} starts and ends of slots",
-            table.events().len()
+            "{} starts and ends of slots in a cycle (at most {})",
+            table.events().len(),
+            layout::MAX_EVENTS
         )));
     }
     let long = |i: &usize| table.longest_closed_ns(*i) > LONGEST_PAUSE_NS;

@@ -167,9 +167,13 @@ impl Reporter {
             ("slips of inputs", now.slips, before.slips),
             ("skipped slots", now.skipped_slots, before.skipped_slots),
             ("lost reports", now.lost_reports, before.lost_reports),
-            ("times the guard opened all slots", by.opened, guard.opened),
             (
-                "times the dispatcher opened all slots",
+                "how often the guard opened all gates",
+                by.opened,
+                guard.opened,
+            ),
+            (
+                "how often the dispatcher opened all gates",
                 by.silent,
                 guard.silent,
             ),
@@ -221,8 +225,8 @@ fn values(status: &Status, chain: &ChainCounts) -> Vec<(String, String)> {
         pair("skipped slots", &counts.skipped_slots),
         pair("lost reports", &counts.lost_reports),
         pair("guard", &guarding),
-        pair("times the guard opened all slots", &guard.opened),
-        pair("times the dispatcher opened all slots", &guard.silent),
+        pair("how often the guard opened all gates", &guard.opened),
+        pair("how often the dispatcher opened all gates", &guard.silent),
         pair(
             "dispatcher lateness p99 (ms)",
             &ms(status.dispatcher.p99_ns),

@@ -65,7 +65,7 @@ fn ms(us: f64) -> String {
 
 fn measures(middleware: Middleware, arms: &[Arm]) -> Table {
     let title = format!(
-        "{}: the measures M1 to M4 of document 001 (medians and extremes of all runs)",
+        "{}: the measures M1 to M4 of the forum post on inhibited child threads (medians and extremes of all runs)",
         middleware.name()
     );
     let head =
@@ -105,11 +105,12 @@ unanswered pings | packets per loop";
 /// The interval comes from the runs, because the loops within a run depend on one another.
 fn means(middleware: Middleware, arms: &[Arm]) -> Table {
     let title = format!(
-        "{}: mean over all runs of the mean of each run, with 80 % intervals, ms (M3 counts only answers that came. \
-         'Replaced': samples more than 1.5 interquartile ranges outside of the box are replaced by the median)",
+        "{}: mean of the runs' means, with 80 % intervals, ms (M3 counts only answers that arrived. In the last column, \
+         the median replaces answers that are more than 1.5 interquartile ranges outside of the quartiles)",
         middleware.name()
     );
-    let head = "condition | M1 (whole run) | M2 (sending) | M3 (answer) | M3, replaced";
+    let head =
+        "condition | M1 (whole run) | M2 (sending) | M3 (answer) | M3 with outliers replaced";
     let mut table = Table::new(title, head);
     for arm in arms {
         let over = |of: &dyn Fn(&Run) -> f64| {

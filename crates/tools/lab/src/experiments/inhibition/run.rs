@@ -234,9 +234,11 @@ fn finish(whole_s: f64, times: &str, samples: &str, watch: Watch) -> Result<Run>
     let [began, ready, _, packets] = numbers[..] else {
         return Err(LabError::unexpected("the ping-pong's times", times));
     };
-    let loops: Option<Vec<Loop>> = samples.lines().map(Loop::read).collect();
-    let loops =
-        loops.ok_or_else(|| LabError::unexpected("a line of samples", "the line is damaged"))?;
+    let read = |line: &str| {
+        Loop::read(line)
+            .ok_or_else(|| LabError::unexpected("a damaged line in the ping-pong's samples", line))
+    };
+    let loops: Vec<Loop> = samples.lines().map(read).collect::<Result<_>>()?;
     Ok(Run {
         measures: Measures::of(whole_s, (ready - began) as f64 / 1e9, &loops),
         packets,

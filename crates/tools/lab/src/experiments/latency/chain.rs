@@ -58,7 +58,8 @@ pub fn ping_pong(context: &mut Context, report: &mut Report, peers: &Peers) -> R
             series.add(bytes, values, u64::from(count));
         }
     }
-    let title = "Latency of a ping-pong with an answer of 64 bytes, Figure 9";
+    let title =
+        "Latency of a ping-pong with an answer of 64 bytes (Embedded Systems, Lab 1, Figure 9)";
     tables::add(context, report, ("pingpong", title), &all)
 }
 
@@ -127,7 +128,10 @@ pub fn five_nodes(context: &mut Context, report: &mut Report, peers: &Peers) -> 
     tables::add(
         context,
         report,
-        ("chain", "Latency of a chain of five nodes, Figure 10"),
+        (
+            "chain",
+            "Latency of a chain of five nodes (Embedded Systems, Lab 1, Figure 10)",
+        ),
         &steps,
     )
 }

@@ -66,7 +66,7 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
         report,
         (
             "listeners",
-            "Latency from a talker to its listeners, Figures 6 to 8",
+            "Latency from a talker to its listeners (Embedded Systems, Lab 1, Figures 6 to 8)",
         ),
         &all,
     )?;

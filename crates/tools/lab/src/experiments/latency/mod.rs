@@ -33,7 +33,7 @@ const ARMS: [Arm; 3] = [ROS2, CYCLONE, FAST];
 
 pub const EXPERIMENT: Experiment = Experiment {
     name: "latency",
-    about: "latency between ROS 2 nodes by size, priority, load, network and listeners; ping-pong, chain (document 003, Figures 1 to 10)",
+    about: "latency between ROS 2 nodes by size, priority, load, network and listeners; ping-pong, chain (Quantitative Evaluation of Embedded Systems, Lab 1, Figures 1 to 10)",
     parts: &[
             "sizes",
             "middlewares",

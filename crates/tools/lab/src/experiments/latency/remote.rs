@@ -70,7 +70,10 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
     tables::add(
         context,
         report,
-        ("remote", "Two hosts at 90 Mbit/s, Figures 3 to 5"),
+        (
+            "remote",
+            "Two hosts at 90 Mbit/s (Embedded Systems, Lab 1, Figures 3 to 5)",
+        ),
         &all,
     )
 }

@@ -139,7 +139,10 @@ pub fn conditions(context: &mut Context, report: &mut Report, peers: &Peers) -> 
     tables::add(
         context,
         report,
-        ("sizes", "Two ROS 2 nodes, Figures 1 and 2"),
+        (
+            "sizes",
+            "Two ROS 2 nodes (Embedded Systems, Lab 1, Figures 1 and 2)",
+        ),
         &ros,
     )?;
     conclusions(report, &ros);

@@ -225,7 +225,7 @@ impl Arm {
 const UNAVAILABLE: [(&str, &str); 1] = [
     (
     "RDMA verbs, and libfabric over verbs",
-    "this kernel has no rdma_rxe. The virtual machine of `./dev test link-verbs` has it. That machine emulates time, so it can show that links work, but not how fast they are",
+    "this kernel has no rdma_rxe. The virtual machine of `./dev test link-verbs` has it. Its processor is emulated, so the virtual machine can show that links work, but not how fast they are",
     ),
 ];
 

@@ -26,7 +26,7 @@ const MTU: usize = 1500;
 /// The longest time that a message spends in the kernels and on the virtual wire, in ns, in
 /// addition to the time for its bytes.
 const WAY_NS: u64 = 100_000;
-const ARMS: [&str; 2] = ["the machine as it is", "while a load uses all CPUs"];
+const ARMS: [&str; 2] = ["without an added load", "while a load uses all CPUs"];
 /// The precision, in ns, with which a link records the end and the length of a stall.
 const RECORD_NS: i64 = 10_000;
 const MOST_SHOWN: usize = 12;
@@ -200,7 +200,7 @@ fn add_results(
 ) {
     let title = "Longest latency and its bound on a port of 1 Gbit/s that three streams share, us";
     let head = "priority, message | wire's part of the bound | CPU's part of the bound | bound | longest latency | bound / longest latency | \
-longest latency beside load | messages | messages later than the bound | late messages that no broken assumption explains";
+longest latency while a load uses all CPUs | messages | messages later than the bound | late messages that no broken assumption explains";
     let mut table = Table::new(title, head);
     for (at, (priority, bytes, _)) in STREAMS.into_iter().enumerate() {
         let us = |ns: u64| ns as f64 / 1000.0;
@@ -238,7 +238,7 @@ longest latency beside load | messages | messages later than the bound | late me
     report.tables.push(table);
     let Cpu { wake_ns, stall_ns } = Cpu::default();
     report.note(format!(
-        "bound: the longest time from when the sender has the complete message until the receiver can read it. Assumptions about threads: a step takes at most {} us, and stalls add up to at most {} us. Assumptions about the way: the kernels and the virtual wire add at most {} us, and links are not encrypted. Senders wake up at most {} us after their period (jitter). The column 'longest latency' has runs on the machine as it is. Broken assumptions explain a message that was later than its bound if a second bound allows its latency. The second bound assumes the largest measured jitter, and adds the time by which recorded stalls were longer than assumed",
+        "bound: the longest time from when the sender has the complete message until the receiver can read it. Assumptions about threads: a step takes at most {} us, and stalls add up to at most {} us. Assumptions about the way: the kernels and the virtual wire add at most {} us, and links are not encrypted. Senders wake up at most {} us after their period (jitter). The column 'longest latency' has the runs without an added load. For each message that was later than its bound, onbeat computes a second bound. The second bound assumes the largest measured jitter, and adds the time by which recorded stalls were longer than assumed. If the message keeps its second bound, broken assumptions explain why it was late",
         wake_ns / 1000,
         stall_ns / 1000,
         WAY_NS / 1000,
@@ -247,7 +247,7 @@ longest latency beside load | messages | messages later than the bound | late me
 }
 
 fn add_late(report: &mut Report, late: &[Late]) {
-    let title = "The messages that were latest after their latency bounds, and the stalls that their links recorded, us";
+    let title = "The messages that exceeded their latency bounds most, and the stalls that their links recorded, us";
     let head = "priority, message | latency | time after the bound | sum of stalls | longest stall of each step | run | broken assumptions explain the latency";
     let mut table = Table::new(title, head);
     let mut shown: Vec<&Late> = late.iter().collect();

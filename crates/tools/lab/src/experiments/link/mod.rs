@@ -76,7 +76,7 @@ fn run(context: &mut Context) -> Result<Report> {
             bound::measure,
         ),
         ("consumers", "several consumers", consumers::measure),
-        ("network", "a split network", network::split),
+        ("network", "a split neural network", network::split),
         ("contention", "memory contention", network::contention),
     ];
     for (part, what, measure) in parts {

@@ -84,7 +84,7 @@ pub fn split(context: &mut Context, report: &mut Report, testbed: &Testbed) -> R
     };
     let mut raw = context.raw("network.csv", "arm,whole_ms")?;
     for arm in testbed.arms.available_among(&ARMS) {
-        context.step(format!("split network: {}", arm.name), 120);
+        context.step(format!("split neural network: {}", arm.name), 120);
         let times = times(context, testbed, &arm, true)?;
         let middle = |of: &[f64]| over_blocks(of, |of| of.quantile(0.5));
         table.row([
@@ -116,7 +116,7 @@ pub fn split(context: &mut Context, report: &mut Report, testbed: &Testbed) -> R
     table.row(thesis("thesis, standard Soft-RoCE", THESIS[2]));
     report.tables.push(table);
     report.note(format!(
-        "split network: the two parts have random weights from fixed seeds and exchange {BYTES} bytes per input. Each input goes through the first part, the link and the second part"
+        "split neural network: the two parts have random weights from fixed seeds and exchange {BYTES} bytes per input. Each input goes through the first part, the link and the second part"
     ));
     Ok(())
 }
@@ -125,7 +125,7 @@ pub fn contention(context: &mut Context, report: &mut Report, testbed: &Testbed)
     let cores = machine::cpus();
     let heads: Vec<String> = (0..=cores).map(|n| format!("{n} programs")).collect();
     let title =
-        "Computing time + communication time of the split network while other programs load the memory, ms (section 5.1.1)";
+        "Computing time + communication time of the split neural network while other programs load the memory, ms (section 5.1.1)";
     let mut table = Table::over(title, "", heads.clone());
     let mut series: Vec<(String, Vec<Estimate>)> = heads.into_iter().map(|h| (h, vec![])).collect();
     let arms = testbed
@@ -135,7 +135,7 @@ pub fn contention(context: &mut Context, report: &mut Report, testbed: &Testbed)
         let (mut row, mut alone) = (vec![arm.name.to_string()], None);
         for (hogs, bars) in series.iter_mut().enumerate() {
             let what = format!(
-                "split network: {}, while {hogs} programs load the memory",
+                "split neural network: {}, while {hogs} programs load the memory",
                 arm.name
             );
             context.step(&what, 120);
@@ -159,7 +159,8 @@ pub fn contention(context: &mut Context, report: &mut Report, testbed: &Testbed)
          real-time priority, so the load takes memory bandwidth from them, but no CPU time",
     );
     let names: Vec<String> = arms.iter().map(|a| a.name.to_string()).collect();
-    let title = "Time of the split network while other programs load the memory (section 5.1.1)";
+    let title =
+        "Time of the split neural network while other programs load the memory (section 5.1.1)";
     let svg = bars(title, "ms, median", &names, &series, None)?;
     context.plot("contention.svg", &svg)
 }

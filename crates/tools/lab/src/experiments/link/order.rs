@@ -56,7 +56,7 @@ pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) ->
     report.tables.push(table);
     let axes = Axes::new(
         "position on the wire (messages of 64 KB)",
-        "experiments with a message of the first task there",
+        "experiments in which a message of the first task had this position",
     );
     let svg = lines("Order on the wire (Figure 5.13)", axes, &shown)?;
     context.plot("fig5.13.svg", &svg)?;

@@ -88,7 +88,7 @@ pub fn small(context: &mut Context, report: &mut Report, testbed: &Testbed) -> R
 
 fn small_report(report: &mut Report, measured: &[(&Arm, Vec<Sorted>)]) {
     let title = format!(
-        "Latency of urgent messages of {} every {} ms, us: alone, and while other processes transfer {} and {}",
+        "Latency in us of urgent messages ({}, one every {} ms), alone and while other processes transfer {} and {}",
         name_of(URGENT_BYTES),
         URGENT_PERIOD_NS / 1_000_000,
         name_of(LARGE_BYTES),

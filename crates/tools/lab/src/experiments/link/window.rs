@@ -74,14 +74,14 @@ pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) ->
             (arm.name, Sorted::new(bytes))
         })
         .collect();
-    let title = "Less urgent bytes on the wire between the sending of an urgent message and its first packet";
+    let title = "Bytes of lower priority on the wire between the sending of an urgent message and its first packet";
     let svg = percentiles(title, "bytes", &series)?;
     context.plot("window.svg", &svg)
 }
 
 fn add_results(report: &mut Report, measured: &[(arms::Arm, Sorted, Estimate)], count: u64) {
     let title = format!(
-        "Less urgent bytes on the wire between the sending of an urgent message and its first packet, {count} urgent messages, while another process sends without pause"
+        "Bytes of lower priority on the wire between the sending of an urgent message and its first packet ({count} urgent messages; another process sends without pause)"
     );
     let mut table = Table::new(title, "| p50 | p99 | max");
     for (arm, ahead, longest) in measured {

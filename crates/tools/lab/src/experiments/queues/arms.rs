@@ -69,32 +69,37 @@ const fn peer(
 pub const ARMS: [Arm; 16] = [
     ours(
         "drop-processes",
-        "concept 1: drop-oldest, two processes",
+        "the paper's concept 1: drop-oldest, two processes",
         None,
         "drop-oldest",
     ),
     ours(
         "drop",
-        "concept 2: drop-oldest, one process",
+        "the paper's concept 2: drop-oldest, one process",
         Some("both"),
         "drop-oldest",
     ),
     ours(
         "credit",
-        "concept 3: credit, one process",
+        "the paper's concept 3: credit, one process",
         Some("both"),
         "credit",
     ),
     ours(
         "credit-processes",
-        "concept 3: credit, two processes",
+        "the paper's concept 3: credit, two processes",
         None,
         "credit",
     ),
-    ours("swap", "concept 4: swap, one process", Some("both"), "swap"),
+    ours(
+        "swap",
+        "the paper's concept 4: swap, one process",
+        Some("both"),
+        "swap",
+    ),
     ours(
         "swap-flush",
-        "concept 4 with flush, one process",
+        "swap that also hands over buffers that are not full (flush), one process",
         Some("both"),
         "swap-flush",
     ),

@@ -150,7 +150,9 @@ const ENDS: [usize; 2] = [1, 10];
 fn baseline(report: &mut Report, results: &QueueResults, kind: &str) {
     let counts = results.counts("standard", kind);
     let mut table = table(
-        format!("Concept 2, {kind}, standard: absolute values (paper, Table III)"),
+        format!(
+            "Concept 2 (drop-oldest), {kind}, standard processing time: values (paper, Table III)"
+        ),
         &counts,
     );
     for kpi in &KPIS {
@@ -389,7 +391,7 @@ fn title_of(arm: &str) -> &'static str {
 
 fn notes(report: &mut Report, results: &QueueResults) {
     report.note(
-        "Delay is the time from sending to the end of processing. Jitter is the largest minus the smallest delay of an output relative to the message's time in the input trace. The spread of cycles is the longest minus the shortest time between outputs. The paper gives no formula for its jitter. The paper's values of jitter and the spread of cycles are both about as long as the longest cycle of the input",
+        "Delay is the time from sending a message to the end of its processing. For jitter, each output's time is compared with the message's time in the input trace: jitter is the largest minus the smallest difference of these two times. The spread of cycles is the longest minus the shortest time between outputs. The paper gives no formula for its jitter. The paper's values of jitter and the spread of cycles are both about as long as the longest cycle of the input",
     );
     report.note(format!(
         "Queues hold {} messages in every arm (the paper says \"small\"). All measured programs run on one core, with priority over other programs",

@@ -22,7 +22,7 @@ const FORMS: [(&str, &str); 8] = [
     ("nop5", "5-byte nop"),
     ("push", "push"),
     ("jump", "conditional jump"),
-    ("sub", "sub (subtracts from the stack pointer)"),
+    ("sub", "sub (from the stack pointer)"),
     ("mov", "mov"),
     ("endbr", "endbr64"),
     ("ret", "ret"),
@@ -134,7 +134,10 @@ impl Costs {
 }
 
 pub fn measure(context: &mut Context, report: &mut Report) -> Result<Costs> {
-    context.step("cost per probe hit by instruction", 900);
+    context.step(
+        "cost of a probe hit, for each kind of probed instruction",
+        900,
+    );
     let fast_nop = fast_nop(&onbeat_proc::system::kernel_release());
     let rounds = context.pick(30, 5);
     let calls = context.pick(20_000, 4_000);
@@ -234,7 +237,7 @@ fn costs_of_forms(context: &Context, samples: &ArmSamples) -> Vec<FormCost> {
 fn table_of_forms(report: &mut Report, forms: &[FormCost], rounds: u64) {
     let mut table = Table::new(
         "Cost of one probe hit, us (median over rounds, minus the call without a probe)",
-        "instruction | probe on it | 95 % interval | probe where onbeat places it",
+        "probed instruction | cost with the probe on it | 95 % interval | cost with the probe at the place that onbeat chooses",
     );
     for f in forms {
         let figure = |name: String, e: Estimate| Figure::estimated(name, e, "us").samples(rounds);
@@ -262,12 +265,15 @@ fn plot_forms(context: &mut Context, forms: &[FormCost]) -> Result<()> {
         .iter()
         .map(|f| f.placed.unwrap_or(Estimate::exact(0.0)));
     let svg = bars(
-        "Cost of one probe hit by instruction",
+        "Cost of one probe hit, for each kind of probed instruction",
         "us per hit",
         &categories,
         &[
             ("probe on this instruction".into(), there),
-            ("probe where onbeat places it".into(), placed.collect()),
+            (
+                "probe at the place that onbeat chooses".into(),
+                placed.collect(),
+            ),
         ],
         None,
     )?;
@@ -354,7 +360,7 @@ fn function_table(
 ) {
     let mut table = Table::new(
         format!("Cost of one hit in ROS 2 {distribution}'s libtracetools, us"),
-        "function | probe at the function's entry | probe where onbeat places it | offset | kind of placement",
+        "function | probe at the function's entry | probe at the place that onbeat chooses | offset | kind of placement",
     );
     let mut rng = context.rng("interval");
     let (mut entries, mut placements) = (vec![], vec![]);

@@ -43,10 +43,16 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<f64> {
         &ros::link_arguments(&env, &[])?,
     )?;
     let rounds = context.pick(20, 4);
-    context.step("cost of an event for its caller", 60 * rounds as u64);
+    context.step(
+        "cost of one event for the thread that runs its tracepoint",
+        60 * rounds as u64,
+    );
     let lttng = Lttng::start(context);
     if let Err(e) = &lttng {
-        report.skip("the cost of an event with LTTng for its caller", e);
+        report.skip(
+            "LTTng: the cost of one event for the thread that runs its tracepoint",
+            e,
+        );
     }
     let mut bench = Bench {
         context,
@@ -157,10 +163,10 @@ fn figures(
 ) -> f64 {
     let mut table = Table::new(
         match calls {
-            1 => "Cost of an event for its caller (ros_trace_rmw_publish, single calls after a sleep), ns"
+            1 => "Cost of one event for the thread that runs its tracepoint (ros_trace_rmw_publish, single calls after a sleep), ns"
                 .into(),
             _ => format!(
-                "Cost of an event for its caller (ros_trace_rmw_publish, bursts of {calls}), ns"
+                "Cost of one event for the thread that runs its tracepoint (ros_trace_rmw_publish, bursts of {calls}), ns"
             ),
         },
         "| median of the samples | smallest sample | largest sample | events lost",

@@ -32,7 +32,10 @@ fn run(context: &mut Context) -> Result<Report> {
     if context.wants("library") || context.wants("usage") {
         match library::measure(context, &mut report) {
             Ok(us) => event_us = Some(us),
-            Err(e) => report.skip("cost of an event for its caller", e),
+            Err(e) => report.skip(
+                "cost of one event for the thread that runs its tracepoint",
+                e,
+            ),
         }
     }
     if context.wants("usage") {

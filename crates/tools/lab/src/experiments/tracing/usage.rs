@@ -245,7 +245,7 @@ fn probe_table(
     report.tables.push(table);
     if unknown > 0 {
         report.note(format!(
-            "the cost of {unknown} hits was not measured for their placement. The cost of these hits counts as 0"
+            "{unknown} hits are of probes with a kind of placement whose cost was not measured. The cost of these hits counts as 0"
         ));
     }
     Ok(trap_s)

@@ -171,7 +171,7 @@ fn summarise(
             )
             .baseline(
                 SWITCHES_IN_THE_PAPER,
-                "the paper: over 200 context switches with callbacks",
+                "the paper: over 200 context switches per iteration of the pipeline",
             ),
         );
         report.figure(

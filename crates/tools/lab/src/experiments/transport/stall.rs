@@ -177,7 +177,7 @@ fn summarise(
     let cpu = Figure::estimated("stall.cpu_of_the_producer", cpu, "%").at_most(0.5);
     let theirs = (!waiting.pooled(ICEORYX2).is_empty()).then(|| share(ICEORYX2));
     report.figure(cpu.baseline(theirs, ICEORYX2_SENDS));
-    report.note("stall: the CPU time of the producer includes sending and waking up. The target of 0 % means less than 0.5 %, because iceoryx2's figure of 16 % is also rounded to a whole number");
+    report.note("stall: the CPU time of the producer includes sending and waking up. The producer's target is a CPU time of 0 %. A CPU time below 0.5 % meets this target, because the value to compare with (iceoryx2: 16 %) is rounded to a whole number");
     Ok(())
 }
 

@@ -85,11 +85,11 @@ fn diagnostics_name_every_cause_of_a_warning() {
         (|s| s.counts.lost_reports = 1, "lost reports: 1"),
         (
             |s| s.guard.opened = 1,
-            "times the guard opened all slots: 1",
+            "how often the guard opened all gates: 1",
         ),
         (
             |s| s.guard.silent = 2,
-            "times the dispatcher opened all slots: 2",
+            "how often the dispatcher opened all gates: 2",
         ),
     ];
     for (change, reason) in causes {

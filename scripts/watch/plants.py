@@ -61,7 +61,7 @@ def expected(cause, chain):
 
 def first_cause(sentence):
     """The first cause that a sentence names."""
-    return sentence.split(" exceed", 1)[-1].split("; ")[0]
+    return sentence.split("Of this difference, ", 1)[-1].split("; ")[0]
 
 
 def latency_ms(row):

@@ -127,8 +127,10 @@ fn callback(rule: &CallbackRule) -> Option<&'static str> {
         ..CallbackRule::default()
     };
     match (&rule.callback, &rule.node) {
-        (Some(_), Some(_)) => Some("name either a `callback` or a `node`, not both"),
-        (None, None) => Some("name a `callback` by its id, or a `node`"),
+        (Some(_), Some(_)) => Some("the rule has both `callback` and `node`. Remove one of them"),
+        (None, None) => Some(
+            "the rule names no callback. Add `callback` (the id of a callback) or `node` (the name of a node)",
+        ),
         _ => (*rule == names_only).then_some(LIMITS_NOTHING),
     }
 }
@@ -164,7 +166,7 @@ mod tests {
             ("chains:\n  - chain: ab\n    latncy: {max: 5ms}\n", "latncy"),
             (
                 "callbacks:\n  - load: 10%\n",
-                "callbacks[0]: name a `callback`",
+                "callbacks[0]: the rule names no callback",
             ),
             (
                 "topics:\n  - topic: /scan\n",

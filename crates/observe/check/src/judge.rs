@@ -269,7 +269,7 @@ impl Bar {
             }
         }
         let measured = format!(
-            "latencies up to {} away from a whole number of periods",
+            "up to {} between latency and nearest multiple of the period",
             duration(furthest)
         );
         match (surely, maybe) {

@@ -149,7 +149,7 @@ impl<'m> Checker<'m> {
             if let Some(limit) = &rule.logical {
                 let first = self.callback(&chain.callbacks[0]);
                 let outcome = self.logical(first.and_then(|c| c.period_ns), &f.latency_ns, limit);
-                let said = format!("latency {limit} away from a whole number of periods");
+                let said = format!("{limit} between latency and nearest multiple of the period");
                 self.add(format!("{place}.let"), &about, said, outcome);
             }
         }

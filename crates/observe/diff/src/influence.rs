@@ -125,7 +125,7 @@ pub fn influence(a: &Model, b: &Model, options: &Options) -> Influences {
         report.notes.extend(unseen(model, which));
     }
     report.notes.push(format!(
-        "Models do not contain the spread of costs between runs. For the means of {1} and {2} runs, a spread of {0:.0} % between runs is assumed (twice --run-spread). More runs in each model let onbeat find smaller differences.",
+        "A model does not show how much costs vary from run to run, so onbeat assumes {0:.0} % (2 x --run-spread). Number of runs: {1} in the first model, {2} in the second. With more runs, onbeat finds smaller differences.",
         options.run_spread * WAITING * 100.0,
         a.runs.len(),
         b.runs.len()
@@ -351,7 +351,7 @@ fn unseen(model: &Model, which: &str) -> Option<String> {
     let rest = (all.0.saturating_sub(told.0), all.1.saturating_sub(told.1));
     (rest != (0, 0)).then(|| {
         format!(
-            "In the {which} model, the causes of {preempted:.1} of {all_preempted:.1} ms of preemption, and of {slept:.1} of {all_slept:.1} ms of sleep within callbacks, are unknown. Wake-ups by other processes, timers and interrupts are not recorded.",
+            "In the {which} model, the cause is unknown for {preempted:.1} of {all_preempted:.1} ms of preemption, and for {slept:.1} of {all_slept:.1} ms of sleep within callbacks. Wake-ups by other processes, timers and interrupts are not recorded.",
             preempted = ms(rest.0), all_preempted = ms(all.0), slept = ms(rest.1), all_slept = ms(all.1)
         )
     })

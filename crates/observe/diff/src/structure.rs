@@ -256,7 +256,11 @@ fn edges(a: &Model, b: &Model, causes: &Causes, found: &mut Vec<Difference>) {
                         "through the middleware"
                     }
                 };
-                let why = format!("the edge's items now pass {} instead of {}", way(b), way(a));
+                let why = format!(
+                    "the edge's items are now transported {} instead of {}",
+                    way(b),
+                    way(a)
+                );
                 found.push(difference(b, What::Changed, why));
             }
             (Some(_), Some(_)) | (None, None) => {}

@@ -32,7 +32,7 @@ pub enum JunctionParseError {
         "the junction '{0}' has an unknown kind. End it with '= and', '= approximate' or '= or'."
     )]
     Kind(String),
-    #[error("the junction '{0}' names inputs. Name at least two of them, and end it with '= and' or '= approximate'.")]
+    #[error("the junction '{0}' has fewer than two inputs in its brackets, or ends with '= or'. Write at least two different inputs, and end it with '= and' or '= approximate'.")]
     Inputs(String),
 }
 

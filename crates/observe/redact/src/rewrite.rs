@@ -301,7 +301,7 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         ));
         if redacted.unmeasured > 0 {
             coverage.insert(format!(
-                "Of {} paths through hidden parts, only the mean latency is known, as a share of the mean latency of their chains. The model was not made with the policy.",
+                "{} paths through hidden parts have no distribution of their latency, because the model was not made with the policy. Only their mean latency is known: it is a share of the mean latency of their chains.",
                 redacted.unmeasured
             ));
         }

@@ -60,7 +60,9 @@ impl FromStr for ModeRule {
                 modes: names.into_iter().map(String::from).collect(),
                 topic: when.into(),
             }),
-            _ if several => Err(wrong("only a topic can have several modes")),
+            _ if several => Err(wrong(
+                "the rule names several modes, but only a rule with a topic can do so",
+            )),
             (_, Some((node, state))) if node.starts_with('/') && !state.trim().is_empty() => {
                 Ok(ModeRule::Lifecycle {
                     mode: names[0].into(),

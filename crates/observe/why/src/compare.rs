@@ -301,7 +301,7 @@ impl Comparison {
             }
             explained += finding.explained_ns;
             said.push(format!(
-                "{time} are {cause} ({late_with} of {late} late ones, {others_with} of {others} others{doubt})",
+                "{time} are {cause} (long in {late_with} of {late} late executions and in {others_with} of {others} others{doubt})",
                 time = duration(finding.explained_ns),
                 cause = finding.text(),
                 late_with = finding.late_with,
@@ -313,18 +313,20 @@ impl Comparison {
                 }
             ));
         }
-        let which = match late {
-            1 => "the latency of the late execution exceeds".to_owned(),
-            n => format!("the mean latency of the {n} late executions exceeds"),
+        let excess = duration(self.excess_ns());
+        let difference = match late {
+            1 => format!("The latency of the late execution is {excess} longer than the mean latency of the other {others}."),
+            n => format!("The mean latency of the {n} late executions is {excess} longer than that of the other {others}."),
         };
-        let by = format!(
-            "Of the {} by which {which} that of the other {others}",
-            duration(self.excess_ns())
-        );
         match said.split_last() {
-            None => format!("{by}, no single cause explains 1 % or more."),
-            Some((only, [])) => format!("{by}, {only}."),
-            Some((last, before)) => format!("{by}, {}, and {last}.", before.join(", ")),
+            None => {
+                format!("{difference} No single cause explains 1 % or more of this difference.")
+            }
+            Some((only, [])) => format!("{difference} Of this difference, {only}."),
+            Some((last, before)) => {
+                let before = before.join(", ");
+                format!("{difference} Of this difference, {before}, and {last}.")
+            }
         }
     }
 }
@@ -370,7 +372,7 @@ impl Finding {
             }
             Kind::Transport => match &self.by {
                 Some(Culprit::Callback(outer)) => {
-                    format!("time in which {place} waited for {outer}, which takes the items of {place}")
+                    format!("time in which {place}, which runs within {outer}, waited for {outer}")
                 }
                 _ => format!("transport to {place}{}", with_culprit(", ")),
             },
@@ -476,8 +478,9 @@ mod tests {
         assert!((explained - comparison.excess_ns()).abs() < 1e-6);
         assert_eq!(
             comparison.sentence(),
-            "Of the 4.9 us by which the mean latency of the 2 late executions exceeds that of the \
-             other 8, 4.9 us are waits in the executor of /a behind /a:timer(2ms) (2 of 2 late ones, 0 of 8 others)."
+            "The mean latency of the 2 late executions is 4.9 us longer than that of the other 8. Of \
+             this difference, 4.9 us are waits in the executor of /a behind /a:timer(2ms) (long in 2 \
+             of 2 late executions and in 0 of 8 others)."
         );
         // If all are late, there is nothing to compare with.
         let mut sums = Sums::new(0);

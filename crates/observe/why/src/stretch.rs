@@ -139,7 +139,7 @@ impl Stretch {
             },
             Kind::Transport => match &self.by {
                 Some(Culprit::Callback(outer)) => {
-                    format!("waits for {outer}, which takes the item")
+                    format!("waits for {outer}, within which it runs")
                 }
                 Some(culprit) => format!("transport, {}", culprit.text()),
                 None => "transport".into(),

@@ -204,9 +204,9 @@ fn a_process_that_preempts_at_a_higher_priority_is_named_as_cause() {
     check(&explanation, Kind::Preempted, S, by);
     assert_eq!(
         sentence(&explanation),
-        "Of the 15 ms by which the mean latency of the 2 late executions exceeds that of the other \
-         38, 15 ms are preemptions of /fusion:subscription(/chatter) by neighbour (worker) (2 of 2 late ones, 0 \
-         of 38 others)."
+        "The mean latency of the 2 late executions is 15 ms longer than that of the other 38. Of this \
+         difference, 15 ms are preemptions of /fusion:subscription(/chatter) by neighbour (worker) (long in 2 \
+         of 2 late executions and in 0 of 38 others)."
     );
 }
 
@@ -352,7 +352,7 @@ fn an_item_that_a_timer_callback_takes_itself_waits_for_this_callback() {
     });
     let explanation = explained(&events);
     let first = &explanation.comparison.as_ref().unwrap().findings[0];
-    let named = format!("time in which {S} waited for {SLOW}, which takes the items of {S}");
+    let named = format!("time in which {S}, which runs within {SLOW}, waited for {SLOW}");
     assert_eq!(first.text(), named);
     assert!((first.explained_ns - 15e6).abs() < 1.0, "{explanation:#?}");
 }

@@ -145,9 +145,9 @@ pub struct Load {
 pub enum NoBound {
     #[error("channels of priority {priority} and above use {percent} % of the port's time. This includes idle times of the wire if the window is smaller than a round trip. Send less, or enlarge the window.")]
     Overload { priority: u8, percent: u64 },
-    #[error("channels of priority {priority} and above use {percent} % of the port's time if each step of a link's thread, such as posting a chunk, takes as long as assumed. Send less often, or assume shorter steps.")]
+    #[error("channels of priority {priority} and above use {percent} % of the port's time. This includes the assumed time of each step of a link's thread, such as posting a chunk. Send less often, or assume shorter steps.")]
     Steps { priority: u8, percent: u64 },
-    #[error("a step of a link's thread, such as posting a chunk, may take as long as the port's patience of {} us. Less urgent channels may then go first again and again. Assume shorter steps, or set a longer patience.", patience_ns / 1000)]
+    #[error("the port waits at most {} us (its patience) until its most urgent channel sends. A step of a link's thread, such as posting a chunk, is assumed to take as long or longer. So less urgent channels may go first any number of times. Assume shorter steps, or set a longer patience.", patience_ns / 1000)]
     Patience { patience_ns: u64 },
     #[error("a rate, chunk size or period is 0. Give values above 0.")]
     Zero,

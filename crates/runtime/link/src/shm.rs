@@ -282,7 +282,7 @@ impl Incoming for ShmIncoming {
             Ok(None) => Ok(false),
             Err(ReceiveError::ProducerDied) => Err(died()),
             Err(_) => Err(End::Protocol {
-                what: "items that are not messages",
+                what: "data in the shared memory that is not a message of this link",
             }),
         }
     }

@@ -32,7 +32,7 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
         cost_ns: Some(cost_ns),
         share,
         finding: format!(
-            "{} of {node}, which runs no callback, waits {} for a CPU for each item on {} (longest {}); the thread runs {}",
+            "thread {} of {node} waits for a CPU: on average {} per item on {}, longest wait {}. The thread has no callbacks, and runs {}",
             most.name,
             duration(of_item(most)),
             edge.topic,

@@ -419,8 +419,9 @@ impl<'a> Parser<'a> {
             let known =
                 known.ok_or_else(|| self.wrong("the type that is named here is not declared"))?;
             return match (&known.shape, tag) {
-                (Shape::Variant(None, _), Some(_)) => Err(self
-                    .wrong("a variant was declared without its tag, which onbeat does not read")),
+                (Shape::Variant(None, _), Some(_)) => {
+                    Err(self.wrong("onbeat cannot read a variant that is declared without its tag"))
+                }
                 _ => Ok(known),
             };
         }

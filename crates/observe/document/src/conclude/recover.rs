@@ -378,7 +378,7 @@ fn path(
     let inside = own.iter().all(|&i| 0 < i && i < callbacks.len());
     if !inside || own.windows(2).any(|w| w[0] >= w[1]) {
         return Err(RecoverError::Evidence(format!(
-            "a path to '{}' names vertices of synchronisers that are not on the path",
+            "in the path to '{}', the positions of synchronisers ('own') do not ascend, or are outside of the path",
             callbacks.last().map_or("", |c| c.as_str())
         )));
     }

@@ -81,7 +81,7 @@ fn of_edge(e: &Edge) -> Option<String> {
             "{from} makes the task {to}. It is assumed that nothing else makes this task."
         ),
         Assumed::Waited => format!(
-            "{to} waited for the response that {from} got, and then continued. {to} is assumed to use the response."
+            "{from} received a response for which {to} waited, and then {to} continued. {to} is assumed to use this response."
         ),
     })
 }
@@ -125,12 +125,12 @@ fn of_group(group: &Group) -> Option<String> {
     };
     let doubt = match group.state {
         JunctionState::Ambiguous if group.without_open.kind == JunctionKind::And => format!(
-            ". Perhaps only {} wait for one another, because no output waited only for an input of the other callbacks. Settle it with --junction '{}', with the inputs in brackets after the node, or with more runs",
+            ". Perhaps only {} wait for one another: an input of the other callbacks was never the last one before an output. To settle this, state --junction '{}' with the inputs in brackets after the node, or record more runs",
             group.without_open.inputs.join(" and "),
             group.statement(JunctionKind::And)
         ),
         JunctionState::Ambiguous => format!(
-            ". Only one of these callbacks publishes {topic}, so this callback might also publish on its own input and only read what the other callbacks stored. Settle it with --junction '{}' or '= or', or with more runs",
+            ". Only one of these callbacks publishes {topic}. Perhaps it publishes when its own input arrives, and only reads what the other callbacks stored. To settle this, state --junction '{}' (the callbacks wait) or the same with '= or' (they do not wait), or record more runs",
             group.statement(JunctionKind::And)
         ),
         JunctionState::Decided | JunctionState::Stated => String::new(),
@@ -172,7 +172,7 @@ fn of_open(graph: &Graph, junctions: &[Junction]) -> Option<String> {
     let names = together(&topics).unwrap_or_else(|| topics.join(", "));
     (!topics.is_empty()).then(|| {
         format!(
-            "Each subscription that publishes {names} is assumed to do so on its own input. The nodes of these subscriptions are unknown, so the subscriptions might wait for one another instead. Record the start of their processes to settle it."
+            "Each subscription that publishes {names} is assumed to do so when its own input arrives. The nodes of these subscriptions are unknown, so the subscriptions might wait for one another instead. Record the start of their processes to settle it."
         )
     })
 }
@@ -184,7 +184,7 @@ fn of_doubt(group: &Group) -> String {
         some.map(String::as_str).collect::<Vec<_>>().join(" and ")
     };
     format!(
-        "{} is assumed to publish {} on its own input and only to read what {} stored. Each output followed a new input of each of these callbacks, so the publishing callback might also wait for the others. Settle this with --junction '{}' or '= and', or with more runs.",
+        "{} is assumed to publish {} when its own input arrives, and only to read what {} stored. But each output followed a new input of each of these callbacks, so the publishing callback might also wait for the others. To settle this, state --junction '{}' (it does not wait) or the same with '= and' (it waits), or record more runs.",
         of(true), group.topic, of(false), group.statement(JunctionKind::Or)
     )
 }
@@ -245,7 +245,7 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::Assumed(sentence) | Note::Said(sentence) => sentence.clone(),
         Note::CallerGuess(s) => format!("Some requests of {s} could have come from several clients. The client that sent first is assumed."),
         Note::CallerUnknown(s) => format!("{s} was called {times} by a caller that was not recorded."),
-        Note::Capped(s) => format!("More paths lead to {s} than the model lists: executions on the other paths were left out {times}, as the field 'dropped' of its chains says. The times from each source to each sink ('end_to_end') are complete."),
+        Note::Capped(s) => format!("The model does not list all paths to {s}. Executions on paths that are not listed were left out {times} (field 'dropped' of its chains). The times from each source to each sink ('end_to_end') include all paths."),
         Note::ClockStep => format!("The machine's clock was set {times}. Near each change, the release jitter of timers on system time was not measured."),
         Note::Cut(s) => format!("Parts of chains are chains of their own ({s}), as stated with --from and --to. Of each execution of the last callback of a part, only the first output counts."),
         Note::CutOff(s) => format!("{s} was cut off {times} by the end of its process. These executions are not in its times."),
@@ -277,17 +277,17 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::TimerNode(s) => format!("{s} is assumed to belong to the node whose topics it publishes."),
         Note::Unasked => format!("A response came {times} to a request from before the recording, or to a request of a callback that began before the recording. It is unknown which callback waited for the response. The execution that used the response is left out."),
         Note::Unbegun => format!("The first item that a thread took in the recording was left out {times}: a callback that began before the recording may have taken it."),
-        Note::Undecided => format!("onbeat could not decide {times} to which callback or caller an event belongs, because the event that shows it came too late."),
+        Note::Undecided => format!("onbeat could not decide to which callback or caller an event belongs, because the event that shows this came too late. This happened {times}."),
         Note::UnknownCallback => format!("An unknown callback ran {times}: it was created before the recording."),
-        Note::UnknownGoal(s) => format!("It was unknown {times} which of several goals of {s} was executed, or to which of these goals a result belongs. No edge or chain leads to these executions."),
+        Note::UnknownGoal(s) => format!("The recording does not show which goal of {s} was executed, or to which goal a result belongs. This happened {times}. No edge or chain leads to an execution whose goal is unknown."),
         Note::ModeUnseen(s) => format!("The mode {s} was asked for with --mode, and did not begin in {}.", if n == 1 { "one run".into() } else { format!("{n} runs") }),
         Note::UnknownMachine => format!("A lifecycle node that was made before the recording changed its state {times}. Its name is unknown, so no mode began."),
         Note::UnknownHandle => format!("An unknown endpoint was used {times}: it was created before the recording, or the event of its creation was lost."),
-        Note::UnknownWaiter(s) => format!("Several callbacks of a node waited for responses, and it was unknown {times} which of them published {s}. No edge or chain begins with such a publication, and the execution that published is not in the callbacks' times."),
+        Note::UnknownWaiter(s) => format!("{s} was published {times} by one of several callbacks of a node that waited for responses: it is unknown by which one. No edge or chain begins with such a publication. The times of these callbacks do not contain the execution that published."),
         Note::Unscheduled(s) => format!("{s} ran {times} on threads without scheduler events. Its execution time then includes preemption."),
-        Note::Unclaimed(s) => format!("Items of the link {s} were received {times} where no callback runs. No edge or chain continues from these items."),
-        Note::UnseenTime => format!("Work of executors without events of its own took {:.1} ms of CPU time in all.", n as f64 / 1e6),
-        Note::UnseenWork => format!("Executors ran work without events of its own {times}: QoS events, guard conditions, other waitables, or nothing at all after waking up."),
+        Note::Unclaimed(s) => format!("Items of the link {s} were received {times} by a thread that ran no callback at this time. No edge or chain continues from these items."),
+        Note::UnseenTime => format!("Executors used {:.1} ms of CPU time in all for work that the recording does not show.", n as f64 / 1e6),
+        Note::UnseenWork => format!("Executors woke up {times} for work that the recording does not show: QoS events, guard conditions, other waitables, or no work at all."),
         Note::Unshown(s) => format!("{s} ran {times} on a thread of a pool, at a time that no event shows. These executions are not in its times."),
         Note::Unseen(s) => format!("{s} ran {times} on an input that the recording does not show. No edge or chain leads to these executions."),
     }

@@ -12,7 +12,8 @@ use onbeat_proc::maps::{mapped_files_in, MappedFile};
 use onbeat_proc::reader::ANSWER_MAX;
 use std::collections::{HashMap, HashSet};
 
-const LISTENER_CONSEQUENCE: &str = "callbacks of listeners appear as loops that take samples";
+const LISTENER_CONSEQUENCE: &str =
+    "the model shows a DDS listener without probes as a loop that polls for messages";
 
 const FUNCTIONS_PER_PROCESS_MAX: usize = 256;
 
@@ -103,7 +104,7 @@ impl Libraries {
         }
         let links = self.probe_listener(kernel, pid, function, fast);
         let links = links.unwrap_or_else(|why| {
-            let sentence = format!("process {pid}: {why}. Its {LISTENER_CONSEQUENCE}");
+            let sentence = format!("process {pid}: {why}. Therefore, {LISTENER_CONSEQUENCE}");
             self.budget.leave_out(sentence);
             vec![]
         });
@@ -208,7 +209,8 @@ impl Libraries {
         });
         let found = found
             .ok_or("a listener's function was not examined, because the process does not answer")?;
-        let (place, mut files) = found.ok_or("a listener's function is not in a file")?;
+        let (place, mut files) =
+            found.ok_or("the address of a listener's function is in no file that is mapped")?;
         match files.is_empty() {
             true => Err(format!(
                 "a listener's function is in a file that does not exist: {}",

@@ -223,7 +223,7 @@ impl Libraries {
         };
         match self.budget.visited() {
             Some(pid) => self.ask(pid, |_| Ok(read())).unwrap_or(Err(
-                "the process that uses the file does not answer, or reading the processes of its user took too long".into(),
+                "the process that uses the file does not answer, or onbeat has spent too much CPU time on reading the processes of this user".into(),
             )),
             None => read(),
         }
@@ -504,7 +504,7 @@ impl Libraries {
                 None => Some(distribution),
             };
             let Some(distribution) = distribution else {
-                let reason = "the file's ROS distribution is unknown, because only another user's libtracetools is mapped";
+                let reason = "the ROS distribution of this library is unknown, because the only libtracetools that was found with it belongs to another user";
                 self.budget.leave_out(format!("{}: {reason}", file.path));
                 continue;
             };

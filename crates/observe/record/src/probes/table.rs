@@ -8,10 +8,10 @@ use Distribution::{Jazzy, Kilted};
 const NO_NAMES: &str = "nodes and endpoints that are created during the recording have no names";
 const NO_CALLBACK: &str = "callbacks that run through a function without a probe are missing";
 const NO_EDGE: &str =
-    "edges and chains over data that a function without a probe sends or receives are missing";
+    "if a function without a probe sends or receives data, edges and chains over this data are missing";
 const COARSE: &str = "starts and ends of callbacks are inferred from other calls and less exact";
 const MINOR: &str =
-    "a detail about calls of a function without a probe is missing; the graph is complete";
+    "callbacks, edges and chains are complete, but details such as function names or lifecycle states are missing";
 const NO_TASK: &str = "tasks of onbeat-flow are missing";
 const NO_DUE: &str =
     "release jitter and response times are wrong for timers that are reset or get another period";
@@ -19,7 +19,8 @@ const SIMULATED: &str = "release jitter and response times are wrong for timers 
 const INTRA: &str = "intra-process edges are missing";
 const NO_TOPIC: &str = "readers and writers of plain DDS have no topic";
 const NO_ENDPOINT: &str = "readers and writers that a function without a probe creates are missing";
-const NO_LISTENER: &str = "callbacks of listeners appear as loops that take samples";
+const NO_LISTENER: &str =
+    "the model shows a DDS listener without probes as a loop that polls for messages";
 
 macro_rules! row {
     (
@@ -537,8 +538,8 @@ pub const PROBES: &[Probe] = &[
     row!("dds_create_topic_sertype", Cyclone, ["dds_create_topic_sertype"], "on_cyclone_topic_of_type", NO_TOPIC, return_program = Some("on_dds_topic_return")),
     row!("dds_create_reader", Cyclone, ["dds_create_reader", "dds_create_reader_rhc"], "on_cyclone_endpoint", NO_ENDPOINT, all = true, return_program = Some("on_dds_reader_return")),
     row!("dds_create_writer", Cyclone, ["dds_create_writer"], "on_cyclone_endpoint", NO_ENDPOINT, all = true, return_program = Some("on_dds_writer_return")),
-    row!("dds_create_readcondition", Cyclone, ["dds_create_readcondition", "dds_create_querycondition"], "on_cyclone_condition", "samples that are taken through a read condition or a query condition are missing", all = true, return_program = Some("on_cyclone_condition_return")),
-    row!("dds_delete", Cyclone, ["dds_delete"], "on_cyclone_delete", "samples that are written for deleted readers count as lost"),
+    row!("dds_create_readcondition", Cyclone, ["dds_create_readcondition", "dds_create_querycondition"], "on_cyclone_condition", "messages that are taken through a read condition or a query condition are missing", all = true, return_program = Some("on_cyclone_condition_return")),
+    row!("dds_delete", Cyclone, ["dds_delete"], "on_cyclone_delete", "messages that are written for deleted readers count as lost"),
     row!("dds_lset_data_available", Cyclone, ["dds_lset_data_available", "dds_lset_data_available_arg"], "on_cyclone_listener", NO_LISTENER, all = true),
     row!("dds_write", Cyclone, ["dds_write", "dds_writecdr", "dds_writedispose"], "on_cyclone_write", NO_EDGE, all = true),
     row!("dds_write_ts", Cyclone, ["dds_write_ts", "dds_writedispose_ts"], "on_cyclone_write_ts", NO_EDGE, all = true),
@@ -550,7 +551,7 @@ pub const PROBES: &[Probe] = &[
     row!("DomainParticipant::create_subscriber", FastDds, ["_ZN8eprosima7fastdds3dds17DomainParticipant17create_subscriberERKNS1_13SubscriberQosEPNS1_18SubscriberListenerERKNS1_10StatusMaskE"], "on_fast_subscriber", NO_LISTENER),
     row!("Subscriber::create_datareader", FastDds, ["_ZN8eprosima7fastdds3dds10Subscriber17create_datareaderEPNS1_16TopicDescriptionERKNS1_13DataReaderQosEPNS1_18DataReaderListenerERKNS1_10StatusMaskE", "_ZN8eprosima7fastdds3dds10Subscriber17create_datareaderEPNS1_16TopicDescriptionERKNS1_13DataReaderQosEPNS1_18DataReaderListenerERKNS1_10StatusMaskESt10shared_ptrINS0_4rtps12IPayloadPoolEE", "_ZN8eprosima7fastdds3dds10Subscriber30create_datareader_with_profileEPNS1_16TopicDescriptionERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEEPNS1_18DataReaderListenerERKNS1_10StatusMaskE", "_ZN8eprosima7fastdds3dds10Subscriber30create_datareader_with_profileEPNS1_16TopicDescriptionERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEEPNS1_18DataReaderListenerERKNS1_10StatusMaskESt10shared_ptrINS0_4rtps12IPayloadPoolEE"], "on_fast_reader", NO_ENDPOINT, all = true, return_program = Some("on_dds_reader_return")),
     row!("Publisher::create_datawriter", FastDds, ["_ZN8eprosima7fastdds3dds9Publisher17create_datawriterEPNS1_5TopicERKNS1_13DataWriterQosEPNS1_18DataWriterListenerERKNS1_10StatusMaskE", "_ZN8eprosima7fastdds3dds9Publisher17create_datawriterEPNS1_5TopicERKNS1_13DataWriterQosEPNS1_18DataWriterListenerERKNS1_10StatusMaskESt10shared_ptrINS0_4rtps12IPayloadPoolEE", "_ZN8eprosima7fastdds3dds9Publisher30create_datawriter_with_profileEPNS1_5TopicERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEEPNS1_18DataWriterListenerERKNS1_10StatusMaskE", "_ZN8eprosima7fastdds3dds9Publisher30create_datawriter_with_profileEPNS1_5TopicERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEEPNS1_18DataWriterListenerERKNS1_10StatusMaskESt10shared_ptrINS0_4rtps12IPayloadPoolEE"], "on_fast_writer", NO_ENDPOINT, all = true, return_program = Some("on_dds_writer_return")),
-    row!("Subscriber::delete_datareader", FastDds, ["_ZN8eprosima7fastdds3dds10Subscriber17delete_datareaderEPKNS1_10DataReaderE", "_ZN8eprosima7fastdds3dds9Publisher17delete_datawriterEPKNS1_10DataWriterE"], "on_fast_delete", "samples that are written for deleted readers count as lost", all = true),
+    row!("Subscriber::delete_datareader", FastDds, ["_ZN8eprosima7fastdds3dds10Subscriber17delete_datareaderEPKNS1_10DataReaderE", "_ZN8eprosima7fastdds3dds9Publisher17delete_datawriterEPKNS1_10DataWriterE"], "on_fast_delete", "messages that are written for deleted readers count as lost", all = true),
     row!("DataReader::set_listener", FastDds, ["_ZN8eprosima7fastdds3dds10DataReader12set_listenerEPNS1_18DataReaderListenerE", "_ZN8eprosima7fastdds3dds10DataReader12set_listenerEPNS1_18DataReaderListenerERKNS1_10StatusMaskE"], "on_fast_set_listener", NO_LISTENER, all = true),
     row!("DataWriter::write", FastDds, ["_ZN8eprosima7fastdds3dds10DataWriter5writeEPv", "_ZN8eprosima7fastdds3dds10DataWriter5writeEPKv", "_ZN8eprosima7fastdds3dds10DataWriter5writeEPvRKNS_8fastrtps4rtps16InstanceHandle_tE", "_ZN8eprosima7fastdds3dds10DataWriter5writeEPKvRKNS0_4rtps16InstanceHandle_tE", "_ZN8eprosima7fastdds3dds10DataWriter5writeEPvRNS_8fastrtps4rtps11WriteParamsE", "_ZN8eprosima7fastdds3dds10DataWriter5writeEPKvRNS0_4rtps11WriteParamsE"], "on_fast_write", NO_EDGE, all = true),
     row!("DataReader::take_next_sample", FastDds, ["_ZN8eprosima7fastdds3dds10DataReader16take_next_sampleEPvPNS1_10SampleInfoE", "_ZN8eprosima7fastdds3dds10DataReader16read_next_sampleEPvPNS1_10SampleInfoE"], "on_fast_take_next", NO_CALLBACK, all = true, return_program = Some("on_fast_take_next_return")),

@@ -276,12 +276,12 @@ fn not_recovered(process: &ProcessInfo, unresolved: usize, unowned: Option<usize
         nodes if unowned.is_some() => {
             if let Some(endpoints @ 1..) = unowned {
                 sentences.push(format!(
-                    "{who} ran before the recording: it is unknown to which of its {nodes} nodes {endpoints} of its endpoints belong."
+                    "{who} ran before the recording: it has {nodes} nodes, and it is unknown which node owns each of {endpoints} endpoints."
                 ));
             }
         }
         nodes => sentences.push(format!(
-            "{who} ran before the recording: it is unknown to which of its {nodes} nodes each endpoint belongs."
+            "{who} ran before the recording: it has {nodes} nodes, and it is unknown which node owns each endpoint."
         )),
     }
     if unresolved > 0 {

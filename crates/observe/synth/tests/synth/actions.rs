@@ -562,7 +562,7 @@ fn the_model_does_not_guess_which_of_two_goals_is_executed() {
     assert_eq!(callback(&m, EXECUTION).figures.exec_ns.count(), 2);
     assert!(m.edges.iter().all(|e| e.to != EXECUTION), "{:?}", edges(&m));
     let said = |c: &&String| {
-        c.contains("It was unknown 2 times which of several goals of /walk was executed, or to which of these")
+        c.contains("which goal of /walk was executed, or to which goal a result belongs. This happened 2 times")
     };
     assert!(m.coverage.iter().any(|c| said(&c)), "{:?}", m.coverage);
 }
@@ -632,7 +632,7 @@ fn the_model_does_not_guess_which_waiting_code_published() {
         !chains.iter().flat_map(|c| c.iter()).any(|c| c == witness),
         "{chains:?}"
     );
-    let said = "Several callbacks of a node waited for responses, and it was unknown 5 times which of them published /done";
+    let said = "/done was published 5 times by one of several callbacks of a node that waited for responses";
     assert!(
         m.coverage.iter().any(|c| c.contains(said)),
         "{:?}",
@@ -812,7 +812,8 @@ fn a_late_publication_is_not_counted_for_the_next_response() {
     let m = model(&s);
     let found = edges(&m);
     assert!(!found.iter().any(|e| e.starts_with(GOALS)), "{found:?}");
-    let said = "Several callbacks of a node waited for responses, and it was unknown once which of them published /done";
+    let said =
+        "/done was published once by one of several callbacks of a node that waited for responses";
     assert!(
         m.coverage.iter().any(|c| c.contains(said)),
         "{:?}",

@@ -189,6 +189,6 @@ fn items_that_no_callback_receives_have_no_edge_and_are_in_the_coverage() {
         (ids(&model), chains(&model)),
         (vec![SENSE], vec![SENSE.to_string()])
     );
-    let said = "Items of the link /front were received 3 times where no callback runs";
+    let said = "Items of the link /front were received 3 times by a thread that ran no callback";
     assert!(notes(&model).contains(said), "{}", notes(&model));
 }

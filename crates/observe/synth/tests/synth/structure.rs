@@ -330,7 +330,7 @@ fn a_synchroniser_with_one_input_that_is_always_last_gets_a_confidence_of_one_ha
     assert!(
         m.assumptions
             .iter()
-            .any(|a| a.contains("might also publish on its own input")),
+            .any(|a| a.contains("Perhaps it publishes when its own input arrives")),
         "{:?}",
         m.assumptions
     );

@@ -70,16 +70,18 @@ impl LossReason {
             LossReason::NeverTaken => "the subscription took no item of this publisher",
             LossReason::PublisherEnded => "the publisher ended before the item was taken",
             LossReason::BestEffort => {
-                "the history had room, and with best effort the middleware does not send lost items again"
+                "the item was not overwritten, because the history had room; with best effort, the middleware does not send lost items again"
             }
             LossReason::Reliable => {
-                "the history had room, and both sides ask for reliable delivery"
+                "the item was not overwritten, because the history had room; both sides ask for reliable delivery"
             }
             LossReason::Lifespan => {
-                "the history had room; perhaps the lifespan that the publisher sets had ended"
+                "the item was not overwritten, because the history had room; perhaps the lifespan that the publisher sets had ended"
             }
             LossReason::DepthUnknown => "the depth of the subscription's history is not recorded",
-            LossReason::QosUnknown => "the history had room, and the QoS is not recorded",
+            LossReason::QosUnknown => {
+                "the item was not overwritten, because the history had room; the recording lacks the QoS that could explain the loss"
+            }
         }
     }
 }

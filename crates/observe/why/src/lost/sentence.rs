@@ -53,7 +53,7 @@ impl Meanwhile {
             }
             (Kind::Executor, Some(by)) => format!("{by} ran for {time} while an item waited"),
             (Kind::Transport, Some(by)) if matches!(self.by, Some(Culprit::Callback(_))) => {
-                format!("the callback's thread waited for {time} for {by}, which takes the items")
+                format!("an item waited {time} for {by}, within which the callback runs")
             }
             (Kind::Transport | Kind::Executor, _) => {
                 format!("the callback's thread slept for {time} until the later items had been published")
@@ -185,7 +185,7 @@ impl ServiceLosses {
                 format!("{head} {is} without a response at the end of the recording.")
             }
             RequestKind::Unknown => format!(
-                "The outcome of {head} is unknown: events were lost, or the client of executed requests is unknown."
+                "The outcome of {head} is unknown: events were lost, or a server executed requests of an unknown client."
             ),
         }
     }

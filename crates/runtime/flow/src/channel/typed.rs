@@ -41,7 +41,7 @@ impl<T: Payload> Typed<T> {
     /// Creates a channel within this process whose items are one `T` each.
     pub fn new(policy: Policy) -> Result<Typed<T>, CreateError> {
         Ok(Typed::over(Channel::new(Options::of::<T>(policy))?)
-            .expect("the channel was created for this type"))
+            .expect("a channel that is created for a type accepts this type"))
     }
 }
 
@@ -49,7 +49,8 @@ impl<T: Payload> Typed<[T]> {
     /// Creates a channel within this process whose items are slices of up to `most` values of `T`.
     pub fn slices(policy: Policy, most: usize) -> Result<Typed<[T]>, CreateError> {
         let channel = Channel::new(Options::slices_of::<T>(policy, most))?;
-        Ok(Typed::of_slices(channel).expect("the channel was created for this type"))
+        Ok(Typed::of_slices(channel)
+            .expect("a channel that is created for a type accepts this type"))
     }
 
     /// Wraps a channel that was created with [`Options::slices_of`]. Fails if its items are not

@@ -328,11 +328,11 @@ impl std::fmt::Display for Settings {
         let (slack_us, patience_us) = (self.slack_ns / 1000, self.patience_ns / 1000);
         write!(
             f,
-            "{} bit/s, chunks of {} bytes, {} bytes in the window, slack {slack_us} us, patience {patience_us} us",
+            "{} bit/s, chunks of {} bytes, a window of {} chunks, leases of two window times and {slack_us} us (slack), waits of up to {patience_us} us for the most urgent transfer (patience)",
             self.bits_per_second, self.chunk_bytes, self.window_chunks
         )?;
         f.write_str(if self.is_measured {
-            ", chunks and window smaller if a lower rate is measured"
+            ", smaller chunks and a smaller window when the port measures a lower rate"
         } else {
             ""
         })

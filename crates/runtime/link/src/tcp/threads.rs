@@ -40,7 +40,8 @@ pub fn write(shared: &Shared) {
         generation = connection.generation;
         let seat = shared.seat.as_ref();
         if seat.is_some_and(|seat| seat.begin(&connection.stream).is_err()) {
-            shared.on_broken(generation, "the port cannot watch the connection".into());
+            let reason = "the port's thread cannot wait for events of the TCP connection (epoll)";
+            shared.on_broken(generation, reason.into());
             continue;
         }
         let keys = connection.keys.as_ref();

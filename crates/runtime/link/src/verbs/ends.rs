@@ -149,7 +149,7 @@ impl VerbsOutgoing {
                         None => self
                             .lane
                             .shared()
-                            .violated("an impossible count of messages"),
+                            .violated("an impossible count of consumed messages"),
                     }
                     self.lane.post_receive();
                 }
@@ -417,7 +417,10 @@ impl VerbsIncoming {
                 Done::Sent(Kind::Message) => {}
                 Done::Sent(Kind::Value) => self.accesses.1 += 1,
                 Done::Written { tag, bytes } => self.arrived(tag, bytes),
-                Done::Told(_) => self.lane.shared().violated("a count out of order"),
+                Done::Told(_) => {
+                    let what = "a count of consumed messages in the place of a message";
+                    self.lane.shared().violated(what)
+                }
             }
         }
         any
@@ -589,7 +592,7 @@ impl Remote for Peer<'_> {
     }
 
     fn impossible(&self) -> Unread {
-        let what = "impossible headers of values";
+        let what = "a value whose header has an impossible slot or length";
         self.half.lane.shared().violated(what);
         Unread::Over(End::Protocol { what })
     }

@@ -69,7 +69,7 @@ fn post(queue: &mut Queue, request: Request, until_ns: u64) -> Option<Result<(),
 
 fn perform(queue: &mut Queue, request: Request) -> Option<String> {
     let done = post(queue, request, watchdog().unwrap());
-    done.expect("the request ends before the watchdog does")
+    done.expect("the request ends before the watchdog's deadline")
         .err()
 }
 
@@ -234,7 +234,7 @@ fn impossible_counts_records_and_heads_end_the_link() {
             break error;
         }
     };
-    let what = "an impossible count of messages";
+    let what = "an impossible count of consumed messages";
     assert_eq!(end, End::Protocol { what }.into());
 
     // A message on the queue pair for counts, and a count on the queue pair for messages.
@@ -250,7 +250,8 @@ fn impossible_counts_records_and_heads_end_the_link() {
     assert_eq!(end, End::Protocol { what }.into());
     let (mut honest, mut liar, _) = honest_and_liar();
     let _ = perform(&mut liar.queues.out, Request::Tag(1));
-    assert_eq!(next(&mut honest), protocol("a count out of order"));
+    let what = "a count of consumed messages in the place of a message";
+    assert_eq!(next(&mut honest), protocol(what));
 
     let (mut honest, liar, _) = honest_and_liar();
     liar.side.tell(Record::Ready).unwrap();
@@ -268,7 +269,7 @@ fn impossible_counts_records_and_heads_end_the_link() {
         let set = heads.iter().zip(words);
         set.for_each(|(head, word)| head.store(word, Ordering::SeqCst));
         let read = honest.1.read(watchdog(), &mut |_| panic!("it is none"));
-        let what = "impossible headers of values";
+        let what = "a value whose header has an impossible slot or length";
         assert_eq!(read, Err(End::Protocol { what }), "{words:?}");
     }
 }

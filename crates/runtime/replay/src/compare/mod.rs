@@ -412,16 +412,13 @@ fn judge(topics: &mut [TopicFindings], rules: &Rules) {
             let ns = limit.exceeded(shift)?;
             let ms = |ns: u64| ns as f64 / 1e6;
             let direction = if ns < 0 { "earlier" } else { "later" };
-            let than = match (limit.part, follows, shift.own_p50) {
-                (Part::P50, Some((_, origin)), Some(_)) => format!(" than that of {origin}"),
-                _ => String::new(),
-            };
-            Some(format!(
-                "{} is {} ms {direction}{than}, at most {} ms are allowed",
-                limit.part,
-                ms(ns.unsigned_abs()),
-                ms(limit.most_ns)
-            ))
+            let (part, by, most) = (limit.part, ms(ns.unsigned_abs()), ms(limit.most_ns));
+            Some(match (part, follows, shift.own_p50) {
+                (Part::P50, Some((_, origin)), Some(_)) => format!(
+                    "{part} is {by} ms {direction} than that of {origin}, at most {most} ms are allowed"
+                ),
+                _ => format!("{part} is {by} ms {direction}, at most {most} ms are allowed"),
+            })
         });
         topic.shift_exceeded = exceeded.collect();
         let aspects = topic.aspects(&|ns| ns.to_string());

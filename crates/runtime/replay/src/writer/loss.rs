@@ -53,7 +53,7 @@ const LONG: &str = "packets left out, because they have more than 65535 bytes";
 const TIMES: &str = "times rounded down to microseconds";
 const ERRORS: &str = "error frames written without their class and data";
 const SENT_ERRORS: &str = "error frames written without their direction";
-const FLAGS: &str = "CAN FD frames written without flags other than BRS and ESI";
+const FLAGS: &str = "CAN FD frames written without some of their flags (BRS and ESI are kept)";
 const REMOTE_LENGTH: &str = "remote frames whose length code above 8 was not written";
 
 impl Check<'_> {

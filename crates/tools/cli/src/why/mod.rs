@@ -49,9 +49,9 @@ The latency of each execution is cut into stretches that follow one another. The
 latency that `onbeat model` computes. What the recording does not show is 'unknown', with a reason.
 
 Late executions are those above --over, or else above the 99th percentile (at least ten, but at most
-5 %). The first sentence says by which causes they differ from the others. Of two numbers such as
-'12 of 12 late ones, 3 of 588 others', each counts executions in which the cause took longer than
-the middle between its means in late and in other executions.
+5 %). The first sentences say by which causes they differ from the others. 'Long in 12 of 12 late
+executions and in 3 of 588 others' counts executions in which the cause took longer than the middle
+between its means in late and in other executions.
 
 Exit codes: 0 done; 1 failed; 2 wrong command line; 3 no execution was found.")]
 pub struct Args {

@@ -82,9 +82,10 @@ impl Interfaces {
         let is_any = [LINUX_SLL, LINUX_SLL2].contains(&link_type);
         let packets = (!is_any).then(|| self.stream(name.clone(), link_type));
         if clock.is_none() {
-            damage.add("interfaces with an impossible clock, not replayed", || {
-                format!("interface {number}")
-            });
+            damage.add(
+                "interfaces with an impossible time resolution (if_tsresol), not replayed",
+                || format!("interface {number}"),
+            );
         }
         self.section.push(Some(Interface {
             name,

@@ -174,7 +174,7 @@ impl Clock {
     pub fn sentence(&self, host: usize, hosts: &[Exchange]) -> String {
         let (name, beside) = (&hosts[host].name, &hosts[self.beside].name);
         let cpus = format!(
-            "CPU n of {name} has the number {} + n in this model.",
+            "CPU n of host {name} has the number {} + n in this model.",
             self.first_cpu
         );
         if hosts[host].boot == hosts[self.beside].boot && !hosts[host].boot.is_empty() {
@@ -203,7 +203,7 @@ impl Clock {
             n => format!(" {n} messages of {name} have no time stamp (Humble) and are not followed to other hosts."),
         };
         format!(
-            "The clock of {name} is assumed to be {:.3} ms ahead of the first host's clock{drift}. This offset was estimated from {to} messages from {beside} to {name} and {back} messages back. {off} {cpus}{unstamped}",
+            "The clock of host {name} is assumed to be {:.3} ms ahead of the first host's clock{drift}. This offset was estimated from {to} messages from host {beside} to host {name} and {back} messages back. {off} {cpus}{unstamped}",
             self.ahead_ns as f64 / 1e6
         )
     }

@@ -290,7 +290,7 @@ fn a_wait_for_a_mutex_names_its_owner_and_the_thread_that_preempts_the_owner() {
     );
     let said = sentence(&explanation);
     let named = "time in which /fusion:subscription(/chatter) slept for a mutex of /fusion (map), which for \
-                 13 ms was preempted by neighbour (worker) (2 of 2";
+                 13 ms was preempted by neighbour (worker) (long in 2 of 2";
     assert!(said.contains(named), "{said}");
 }
 
@@ -375,7 +375,8 @@ fn a_slow_callback_in_the_same_executor_is_named_as_cause() {
     let explanation = explained(&events);
     check(&explanation, Kind::Executor, S, Some(SLOW));
     let said = sentence(&explanation);
-    let named = "15 ms are waits in the executor of /fusion behind /fusion:timer(100ms) (2 of 2";
+    let named =
+        "15 ms are waits in the executor of /fusion behind /fusion:timer(100ms) (long in 2 of 2";
     assert!(said.contains(named), "{said}");
 }
 

@@ -606,7 +606,8 @@ fn waits_concentrated_in_few_executions_do_not_count_as_a_change() {
     assert_eq!((more(1).found.len(), more(10).found.len()), (0, 1));
     let notes = more(10).notes.join(" ");
     assert!(
-        notes.contains("16 % between runs is assumed") && notes.contains("10 and 10 runs"),
+        notes.contains("onbeat assumes 16 %")
+            && notes.contains("10 in the first model, 10 in the second"),
         "{notes}"
     );
 }

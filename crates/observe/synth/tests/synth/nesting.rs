@@ -373,7 +373,7 @@ fn planned(rounds: u64, call_is_seen: bool) -> Model {
 
 fn check_waited_link(m: &Model) {
     let said = |word: &str| m.assumptions.iter().any(|a| a.contains(word));
-    assert!(said("waited for the response"), "{:?}", m.assumptions);
+    assert!(said("received a response for which"), "{:?}", m.assumptions);
     assert!(!said("--link"), "{:?}", m.assumptions);
 }
 

@@ -34,14 +34,12 @@ pub(crate) fn sentences(from: &Path, survey: &Survey, left: LeftOut, pass: &Pass
     notes.extend(silent(survey));
     if survey.nameless > 0 {
         let n = times(survey.nameless, "event", "events");
-        notes.push(format!(
-            "The import left out {n} without a process or thread."
-        ));
+        notes.push(format!("onbeat left out {n} without a process or thread."));
     }
     if left.malformed > 0 {
         let n = times(left.malformed, "event", "events");
         notes.push(format!(
-            "The import left out {n} without a field that onbeat needs."
+            "onbeat left out {n} without a field that onbeat needs."
         ));
     }
     notes.extend(gaps(from, pass));

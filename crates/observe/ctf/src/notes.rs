@@ -32,14 +32,15 @@ pub(crate) fn sentences(from: &Path, survey: &Survey, left: LeftOut, pass: &Pass
         );
     }
     notes.extend(silent(survey));
-    for (n, what) in [
-        (survey.nameless, "without a process or thread"),
-        (left.malformed, "without a field that onbeat needs"),
-    ] {
-        if n > 0 {
-            let n = times(n, "event", "events");
-            notes.push(format!("{n} {what} were left out."));
-        }
+    if survey.nameless > 0 {
+        let n = times(survey.nameless, "event", "events");
+        notes.push(format!("onbeat left out {n} without a process or thread."));
+    }
+    if left.malformed > 0 {
+        let n = times(left.malformed, "event", "events");
+        notes.push(format!(
+            "onbeat left out {n} without a field that onbeat needs."
+        ));
     }
     notes.extend(gaps(from, pass));
     notes
@@ -122,7 +123,7 @@ fn gaps(from: &Path, pass: &Pass) -> Vec<String> {
         }
         if gaps.missing_packets > 0 {
             let n = times(gaps.missing_packets, "packet", "packets");
-            notes.push(format!("{n} of {name} are missing."));
+            notes.push(format!("The trace lacks {n} of the file {name}."));
         }
         if gaps.damaged_packets > 0 {
             let n = times(gaps.damaged_packets, "packet", "packets");

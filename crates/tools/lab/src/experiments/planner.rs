@@ -393,8 +393,8 @@ fn tables(report: &mut Report, cases: &[Case], cells: &[Cell], fifo_ms: &[f64]) 
                 of.latencies_ns.iter().max().map_or(0.0, |&v| v as f64 / 1e6),
                 fifo_ms[case],
             ),
-            "bands | optimum (onbeat) | random slots, mean | random slots, best | PySwarms, median | \
-PySwarms, best | onbeat's computing time, ms | PySwarms' computing time, ms | speedup, times",
+            "bands | average latency, ms: optimum (onbeat) | random slots, mean | random slots, best | PySwarms, median | \
+PySwarms, best | onbeat's computing time, ms | PySwarms' computing time, ms | PySwarms' time / onbeat's time",
         );
         for cell in cells.iter().filter(|c| c.case == case) {
             table.row([
@@ -432,9 +432,15 @@ PySwarms, best | onbeat's computing time, ms | PySwarms' computing time, ms | sp
     }
     report.note(
         "The thesis's latencies are not published. The latencies of 'parking' have the same range (33.0 to 84.7 ms) \
-         and nearly the same mean (67.4 ms) as those of the thesis. Random slots are 200 random placements. PySwarms runs \
-         global best with 50 particles, 500 iterations and the parameters of its own examples. The computing time of PySwarms \
-         is that of `optimize` alone. The computing time of onbeat begins with the unsorted latencies.",
+         and nearly the same mean (67.4 ms) as those of the thesis.",
+    );
+    report.note(
+        "Random slots are 200 random placements of the slots. PySwarms runs its optimiser GlobalBestPSO with 50 particles, 500 \
+         iterations and the parameters of its own examples.",
+    );
+    report.note(
+        "The computing time of PySwarms is that of its call `optimize` alone, without sorting the latencies. The computing time \
+         of onbeat includes sorting the latencies.",
     );
 }
 
@@ -476,7 +482,10 @@ fn plots(context: &mut Context, cases: &[Case], cells: &[Cell], fifo_ms: &[f64])
         .enumerate()
         .map(|(i, case)| line(case.name, i, &over(i)))
         .collect();
-    let axes = Axes::new("latency bands", "increase of the average, %");
+    let axes = Axes::new(
+        "latency bands",
+        "increase of the average latency over SCHED_FIFO, %",
+    );
     context.plot(
         "shapes.svg",
         &lines(

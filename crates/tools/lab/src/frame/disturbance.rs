@@ -74,7 +74,7 @@ impl Disturbance {
         }
         if let Some(away) = self.away.filter(|away| *away > rule.away) {
             return Some(format!(
-                "a CPU did not run its most urgent thread for {} of the time",
+                "a thread with the highest real-time priority was ready but did not get its CPU for {} of the time",
                 percent(away)
             ));
         }

@@ -263,10 +263,19 @@ impl Report {
                 judgement.decided_by
             );
             if let Some(tells) = judgement.tells {
-                let _ = write!(out, "; tells {} {}", number(tells), figure.unit);
+                let _ = write!(
+                    out,
+                    "; smallest detectable difference {} {}",
+                    number(tells),
+                    figure.unit
+                );
             }
             if let Some(all) = figure.with_disturbed() {
-                let _ = write!(out, "; with the disturbed rounds: {}", all.verdict.name());
+                let _ = write!(
+                    out,
+                    "; verdict if the disturbed rounds also count: {}",
+                    all.verdict.name()
+                );
             }
             out.push('\n');
         }

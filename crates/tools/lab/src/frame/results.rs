@@ -62,10 +62,10 @@ impl Results {
     fn disturbed(&self) -> String {
         let d = &self.disturbance;
         let mut out = format!(
-            "during the run: the host took {:.1} % of a CPU, other programs used {:.1} % of a CPU, and a CPU's most urgent thread was ready but did not get the CPU for {} of the time (its longest wake-up delay: {})\n",
+            "during the run: the host took {:.1} % of a CPU, and other programs used {:.1} % of a CPU. On the worst CPU, the lab's thread with the highest priority was ready but did not get the CPU for {} of the time. The longest wake-up delay of such a thread was {}\n",
             100.0 * d.stolen,
             100.0 * d.foreign,
-            d.away.map_or("unknown".into(), |a| format!("{:.1} %", 100.0 * a)),
+            d.away.map_or("an unknown share".into(), |a| format!("{:.1} %", 100.0 * a)),
             d.floor_us.map_or("unknown".into(), |us| format!("{} us", number(us))),
         );
         let measured: usize = self.rounds.iter().map(|r| r.measured).sum();
@@ -109,7 +109,7 @@ impl Results {
         ) {
             let _ = write!(
                 out,
-                " The smallest difference that this run can detect is {} to {} % of the target, depending on the figure. Each verdict above has its figure's value after the word 'tells'.",
+                " The smallest difference that this run can detect is {} to {} % of the target, depending on the figure. The line of each verdict above has the smallest detectable difference of its figure.",
                 number(least),
                 number(most)
             );

@@ -234,7 +234,7 @@ mod tests {
 
         let text = results.text();
         assert!(
-            text.contains("missed: added: the 95 % interval 1 .. 1 (from 4 rounds)")
+            text.contains("missed: added: the figure's 95 % confidence interval 1 .. 1 (computed from 4 rounds")
                 && text.contains("<= 0.5")
                 && text.contains("skipped: nothing")
         );

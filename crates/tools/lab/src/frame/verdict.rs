@@ -181,7 +181,7 @@ fn decide(
     let Some(verdict) = relation.decide(interval, target) else {
         return (
             Verdict::CannotBeToldHere,
-            format!("the target lies within {shown}"),
+            format!("both met and missed are possible, because the target lies within {shown}"),
         );
     };
     if let Some(floor) = evidence.floor.filter(|f| !relation.holds(*f, target)) {
@@ -201,7 +201,9 @@ fn decide(
         };
         if relation.decide(all.interval, target) == Some(opposite) {
             let other = interval_words(all.interval, Some(all.rounds));
-            let why = format!("{shown}, but with the disturbed rounds {other}");
+            let why = format!(
+                "the disturbed rounds would reverse the verdict. Without them: {shown}. With them: {other}"
+            );
             return (Verdict::CannotBeToldHere, why);
         }
     }
@@ -210,10 +212,13 @@ fn decide(
 
 fn interval_words(interval: (f64, f64), rounds: Option<usize>) -> String {
     let from = match rounds {
-        Some(rounds) => format!("{rounds} rounds"),
-        None => "several parts of one run".into(),
+        Some(rounds) => format!("{rounds} rounds of the run"),
+        None => "several parts of a single run, without rounds".into(),
     };
-    format!("the 95 % interval {} (from {from})", range(interval))
+    format!(
+        "the figure's 95 % confidence interval {} (computed from {from})",
+        range(interval)
+    )
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ use std::process::Command;
 
 pub const EXPERIMENT: Experiment = Experiment {
     name: "inhibition",
-    about: "delays of a ping-pong by a real-time program on the core of a middleware's threads (measures M1 to M4 of the forum post on inhibited child threads)",
+    about: "how much a real-time program on the core of a middleware's threads delays a ping-pong (measures M1 to M4 of the forum post on inhibited child threads)",
     parts: &["cyclonedds", "fastdds", "ros2", "cause", "minute"],
     takes: &[Extra::Long],
     run,

@@ -69,9 +69,9 @@ fn measures(middleware: Middleware, arms: &[Arm]) -> Table {
         middleware.name()
     );
     let head =
-        "condition | runs | M1 (whole run), s | M1 max, s | start, ms | M2 (sending) p50, ms | \
-M2 max, ms | M3 (answer) p50, ms | M3 max, ms | M4 (between wake-ups) max, ms | late answers, % | \
-unanswered pings | packets per loop";
+        "condition | runs | M1 (whole run) median, s | M1 max, s | from start to first answer, ms | M2 (sending) p50, ms | \
+M2 max, ms | M3 (from ping to answer) p50, ms | M3 max, ms | M4 (between wake-ups) max, ms | late or lost answers, % | \
+unanswered pings | loopback packets per ping";
     let mut table = Table::new(title, head);
     for arm in arms {
         let all = |of: fn(&Run) -> &[f64]| Sorted::new(arm.runs.iter().flat_map(of).copied());
@@ -105,12 +105,12 @@ unanswered pings | packets per loop";
 /// The interval comes from the runs, because the loops within a run depend on one another.
 fn means(middleware: Middleware, arms: &[Arm]) -> Table {
     let title = format!(
-        "{}: mean of the runs' means, with 80 % intervals, ms (M3 counts only answers that arrived. In the last column, \
+        "{}: mean of the runs' means, with 80 % confidence intervals, ms (M3 counts only answers that arrived. In the last column, \
          the median replaces answers that are more than 1.5 interquartile ranges outside of the quartiles)",
         middleware.name()
     );
     let head =
-        "condition | M1 (whole run) | M2 (sending) | M3 (answer) | M3 with outliers replaced";
+        "condition | M1 (whole run) | M2 (sending) | M3 (from ping to answer) | M3 with outliers replaced";
     let mut table = Table::new(title, head);
     for arm in arms {
         let over = |of: &dyn Fn(&Run) -> f64| {
@@ -150,7 +150,7 @@ fn patterns(middleware: Middleware, arms: &[Arm]) -> Table {
 
 fn threads(middleware: Middleware, arms: &[Arm]) -> Table {
     let title = format!(
-        "{}: times of threads while the inhibitor ran, mean of the runs (from the kernel's schedstat)",
+        "{}: how long threads ran, and were ready without a CPU, while the inhibitor ran (mean of the runs, from the kernel's schedstat)",
         middleware.name()
     );
     let mut table = Table::new(

@@ -74,7 +74,8 @@ fn governor() -> String {
     match std::fs::read_to_string(path) {
         Ok(name) => format!("frequency governor: {} (not changed by the lab)", name.trim()),
         Err(_) => {
-            "this machine has no frequency governor, so the right halves of Figure 1 cannot be measured"
+            "this machine has no frequency governor, so the effect of frequency scaling on the latency (right halves of the \
+             paper's Figure 1) cannot be measured"
                 .into()
         }
     }

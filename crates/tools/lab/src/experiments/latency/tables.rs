@@ -44,7 +44,7 @@ pub fn add(
     let names: Vec<String> = sizes.iter().map(|b| size_name(*b)).collect();
     let mut tables = [
         "median, us",
-        "mean with its 80 % interval, us",
+        "mean with its 80 % confidence interval, us",
         "mean with outliers (more than 1.5 interquartile ranges outside of the box) replaced by the median, as in the paper, us",
     ]
     .map(|what| Table::over(format!("{title}: {what}"), "", names.clone()));

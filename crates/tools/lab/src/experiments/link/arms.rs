@@ -77,7 +77,7 @@ pub const OURS: Arm = arm("ours", "ours", 5);
 /// The arm with all streams of a process on one connection, on which the most urgent chunk leaves
 /// first. The socket's send buffer has the size of one window of flow control ([`WINDOW_NS`]). Only
 /// the part `connections` of the experiment measures this arm, and compares it with [`OURS`].
-pub const MULTIPLEXED: Arm = arm("one connection for all classes", "multiplexed", 8);
+pub const MULTIPLEXED: Arm = arm("one connection for all priority classes", "multiplexed", 8);
 /// The arm with a channel of onbeat-flow that has several consumers on the other host. Only the
 /// part `consumers` of the experiment measures this arm.
 pub const CHANNELS: Arm = arm("channel", "channels", 5);

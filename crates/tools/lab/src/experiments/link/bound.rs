@@ -77,7 +77,7 @@ pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) ->
     runs.retain(|run: &Run| run.outcome.stalls.is_some());
     if runs.len() < all {
         let without = all - runs.len();
-        report.note(format!("bound: {without} of {all} runs do not count, because a link had more stalls at once than it can record"));
+        report.note(format!("bound: {without} of {all} runs do not count, because a link had more stalls between two readings of its status than the status can hold"));
     }
     let bounds = bounds(usual_jitter_ns())?;
     let mut late = vec![];
@@ -199,8 +199,8 @@ fn add_results(
     late: &[Late],
 ) {
     let title = "Longest latency and its bound on a port of 1 Gbit/s that three streams share, us";
-    let head = "priority, message | wire's part of the bound | CPU's part of the bound | bound | longest latency | bound / longest latency | \
-longest latency while a load uses all CPUs | messages | messages later than the bound | late messages that no broken assumption explains";
+    let head = "priority, message size | wire's part of the bound | CPU's part of the bound | bound | longest latency | bound / longest latency | \
+longest latency while a load uses all CPUs | messages | messages later than the bound | late messages that no violated assumption explains";
     let mut table = Table::new(title, head);
     for (at, (priority, bytes, _)) in STREAMS.into_iter().enumerate() {
         let us = |ns: u64| ns as f64 / 1000.0;
@@ -237,18 +237,27 @@ longest latency while a load uses all CPUs | messages | messages later than the 
     }
     report.tables.push(table);
     let Cpu { wake_ns, stall_ns } = Cpu::default();
+    report.note(
+        "bound: a message's bound is the computed longest time from when the sender has the complete message until the receiver can read it. The column 'longest latency' shows the runs in which no load was added to the CPUs",
+    );
     report.note(format!(
-        "bound: the longest time from when the sender has the complete message until the receiver can read it. Assumptions about threads: a step takes at most {} us, and stalls add up to at most {} us. Assumptions about the way: the kernels and the virtual wire add at most {} us, and links are not encrypted. Senders wake up at most {} us after their period (jitter). The column 'longest latency' has the runs without an added load. For each message that was later than its bound, onbeat computes a second bound. The second bound assumes the largest measured jitter, and adds the time by which recorded stalls were longer than assumed. If the message keeps its second bound, broken assumptions explain why it was late",
+        "bound: the bounds assume that a step of a link's thread takes at most {} us, that stalls (longer steps) add up to at most {} us, and that senders wake up at most {} us after their period (jitter)",
         wake_ns / 1000,
         stall_ns / 1000,
-        WAY_NS / 1000,
         usual_jitter_ns() / 1000,
     ));
+    report.note(format!(
+        "bound: the bounds assume that the kernels and the virtual wire add at most {} us, and that links are not encrypted",
+        WAY_NS / 1000,
+    ));
+    report.note(
+        "bound: if a message is later than its bound, onbeat computes a second bound for this message. The second bound assumes the largest measured jitter, and adds the time by which recorded stalls were longer than assumed. If the message's latency is within the second bound, the violated assumptions explain why the message was late",
+    );
 }
 
 fn add_late(report: &mut Report, late: &[Late]) {
     let title = "The messages that exceeded their latency bounds most, and the stalls that their links recorded, us";
-    let head = "priority, message | latency | time after the bound | sum of stalls | longest stall of each step | run | broken assumptions explain the latency";
+    let head = "priority, message size | latency | latency beyond the bound | sum of stalls | longest stall of each step | run | violated assumptions explain the latency (yes or NO)";
     let mut table = Table::new(title, head);
     let mut shown: Vec<&Late> = late.iter().collect();
     shown.sort_by_key(|l| (l.is_explained, -l.beyond_ns));

@@ -101,7 +101,7 @@ pub struct Outcome {
     pub sent_bytes: u64,
     pub packets: Vec<Packet>,
     /// The stalls that the links recorded: steps that took longer than usual. `None` if the plan
-    /// does not read them, or if a link had more stalls than it can record.
+    /// does not read them, or if a link had more stalls between two readings than it can record.
     pub stalls: Option<Vec<Stall>>,
 }
 

@@ -59,7 +59,7 @@ pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) ->
 
 fn add_results(report: &mut Report, measured: &[(Arm, Measured)]) {
     let title =
-        "Latency of urgent 1 KB messages with one connection for each of three priority classes, and with one connection for all classes, us";
+        "Latency of urgent 1 KB messages with one connection for each of three priority classes, and with one connection for all priority classes, us";
     let head =
         "| p50 | p99 | p99.9 | max | CPU, % | bytes on the wire / content | messages on the wire in the order of sending, %";
     let mut table = Table::new(title, head);

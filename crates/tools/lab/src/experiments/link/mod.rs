@@ -54,7 +54,7 @@ fn run(context: &mut Context) -> Result<Report> {
         ),
         (
             "size-unlimited",
-            "latency and CPU time on a link without limit",
+            "latency and CPU time on a link whose rate is not limited",
             size::unlimited,
         ),
         ("order", "order of messages on the wire", order::measure),

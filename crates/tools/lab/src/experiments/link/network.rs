@@ -155,7 +155,7 @@ pub fn contention(context: &mut Context, report: &mut Report, testbed: &Testbed)
     }
     report.tables.push(table);
     report.note(
-        "contention: the link has no limit. Each program that loads the memory writes through 256 MB on a core of its own. The measured programs run at \
+        "contention: the rate of the link is not limited. Each program that loads the memory writes again and again to a buffer of 256 MB, on a core of its own. The measured programs run at \
          real-time priority, so the load takes memory bandwidth from them, but no CPU time",
     );
     let names: Vec<String> = arms.iter().map(|a| a.name.to_string()).collect();

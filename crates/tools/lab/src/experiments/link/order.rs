@@ -55,8 +55,8 @@ pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) ->
     }
     report.tables.push(table);
     let axes = Axes::new(
-        "position on the wire (messages of 64 KB)",
-        "experiments in which a message of the first task had this position",
+        "position of a message of 64 KB on the wire (0: first)",
+        "experiments with a message of the first task at this position",
     );
     let svg = lines("Order on the wire (Figure 5.13)", axes, &shown)?;
     context.plot("fig5.13.svg", &svg)?;

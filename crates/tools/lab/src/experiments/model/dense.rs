@@ -163,7 +163,7 @@ fn summarise(report: &mut Report, shape: Dense, arms: &[Measured; 2]) {
             "A dense graph: {} layers of {} nodes, each node subscribes to all topics of the previous layer",
             shape.layers, shape.width
         ),
-        "sources and sinks | events | pairs of source and sink | largest error, % | million events/s | peak memory, MB | size of the model, MB",
+        "sources and sinks in the model | events | pairs of source and sink | largest error of latencies, data ages and their number, % of the true value | million events per s of CPU time | peak memory, MB | size of the model, MB",
     );
     let speed = |m: &Measured| {
         let cpu_s: Vec<f64> = m.runs.iter().map(Ended::cpu_s).collect();
@@ -175,7 +175,7 @@ fn summarise(report: &mut Report, shape: Dense, arms: &[Measured; 2]) {
     };
     for (name, of) in [
         "all sources and sinks",
-        "all sources and sinks, and two ends named with --from and --to (two passes)",
+        "all sources and sinks, and the nodes of --from and --to (two passes over the trace)",
     ]
     .into_iter()
     .zip(arms)

@@ -161,7 +161,10 @@ fn measure(
             "this machine has one CPU: the experiment ran on the same CPU as the measured programs",
         );
     }
-    context.step("start the programs that the peers need", 120);
+    context.step(
+        "find the programs of all arms, and start the ROS 1 master",
+        120,
+    );
     let programs = Programs::find(context, work, &elsewhere);
     let mut failures = vec![0; ARMS.len()];
     for (arm, failed) in ARMS.iter().zip(&mut failures) {
@@ -194,7 +197,10 @@ fn measure(
                 Err(e) => {
                     failures[index] += 1;
                     if failures[index] < MAX_FAILURES {
-                        report.note(format!("not measured: {}, {what}: {e}", arm.title));
+                        report.note(format!(
+                            "the arm {} was not measured in {what}: {e}",
+                            arm.title
+                        ));
                     } else {
                         report.skip(
                             arm.title,

@@ -34,15 +34,22 @@ const fn kpi(name: &'static str, title: &'static str, of: fn(&Measured) -> f64) 
 pub(super) const CPU: Kpi = kpi("cpu", "CPU, % of a core", |m| m.cpu);
 /// The CPU time per processed message. With this figure, arms that lose different numbers of
 /// messages can be compared, because a lost message needs no processing.
-pub(super) const CPU_PER_MESSAGE: Kpi =
-    kpi("cpu_per_message", "CPU, us a processed message", |m| {
+pub(super) const CPU_PER_MESSAGE: Kpi = kpi(
+    "cpu_per_message",
+    "CPU time per processed message, us",
+    |m| {
         let processed: usize = m.streams.iter().map(|s| s.processed).sum();
         m.cpu_s * 1e6 / processed.max(1) as f64
-    });
+    },
+);
 pub(super) const RAM: Kpi = kpi("ram", "RAM, MB", |m| m.rss_mb);
 pub(super) const DELAY: Kpi = kpi("delay", "mean delay, ms", |m| m.delay_us() / 1e3);
 pub(super) const JITTER: Kpi = kpi("jitter", "jitter, ms", Measured::jitter_ms);
-pub(super) const CYCLES: Kpi = kpi("cycles", "spread of cycles, ms", Measured::cycles_ms);
+pub(super) const CYCLES: Kpi = kpi(
+    "cycles",
+    "spread of cycles (longest minus shortest time between outputs), ms",
+    Measured::cycles_ms,
+);
 pub(super) const LOSS: Kpi = kpi("loss", "data loss, %", Measured::loss);
 
 pub(super) const KPIS: [Kpi; 6] = [CPU, RAM, DELAY, JITTER, CYCLES, LOSS];

@@ -58,7 +58,7 @@ const PAPER_RAM_MB: f64 = 16.0 * 1024.0;
 pub(super) fn input(report: &mut Report, plans: &[Plan]) {
     let mut table = Table::new(
         "Input: cycle and processing times, ns (paper, Table I)",
-        "messages | bytes | source | cycle min | cycle mean | cycle max | processing min | processing mean | processing max",
+        "messages | bytes per message | values from | cycle min, ns | cycle mean, ns | cycle max, ns | processing time min, ns | processing time mean, ns | processing time max, ns",
     );
     let cells = |cycle: Spread, processing: Spread| -> Vec<String> {
         [cycle, processing]

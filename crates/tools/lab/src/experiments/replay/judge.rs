@@ -94,7 +94,7 @@ fn table(load: &Load) -> Table {
         load_name(load.busy)
     );
     let head =
-        "arm | streams | p50 | p99 | p99.9 | max | lost packets | packets out of order | CPU time";
+        "arm | streams | lateness p50, us | p99, us | p99.9, us | max, us | lost packets | packets out of order | CPU use, % of a core";
     let mut table = Table::new(title, head);
     for run in &load.runs {
         let late = &run.late_us;
@@ -102,7 +102,7 @@ fn table(load: &Load) -> Table {
         let mut cells = vec![run.arm.name().to_string(), run.streams.to_string()];
         cells.extend(quantiles);
         cells.extend([run.lost.to_string(), run.misplaced.to_string()]);
-        cells.push(format!("{:.1} %", run.cpu));
+        cells.push(format!("{:.1}", run.cpu));
         table.row(cells);
     }
     table

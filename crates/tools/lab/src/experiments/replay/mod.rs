@@ -109,7 +109,7 @@ fn run(context: &mut Context) -> Result<Report> {
         "canplayer",
         "canplayer needs a CAN interface, and this kernel has no CAN",
     );
-    let no_wheel = "no package index has rosbag2's player for this platform. The issues 1254, 1963 and 2091 of rosbag2 describe delays and lost messages";
+    let no_wheel = "not compared, because no package index has rosbag2's player for this platform. The issues 1254, 1963 and 2091 of rosbag2 describe delays and lost messages of this player";
     report.skip("rosbag2's player", no_wheel);
     let arms = available(&mut report);
     let hosts = Hosts::new()?;

@@ -110,7 +110,10 @@ fn from_disk(context: &Context, report: &mut Report, path: &Path, to: &str) -> R
     let bytes = std::fs::metadata(path)
         .map_err(LabError::file("reading", path))?
         .len();
-    context.step("large packets from the disk", 200);
+    context.step(
+        "large packets that are read from the disk, not from the page cache",
+        200,
+    );
     drop_from_page_cache(path).map_err(LabError::file("writing", path))?;
     let (said, ended) = play(context, path, to)?;
     let share = ended.disk_bytes as f64 / bytes.max(1) as f64;

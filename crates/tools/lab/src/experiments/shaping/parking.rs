@@ -88,7 +88,7 @@ const TABLE_4_4: [Config; 10] = [
         paper: [86.6, 86.7, 0.1],
     },
     Config {
-        name: "one band, held inside",
+        name: "one band, held in the application",
         file: "one_band_inside",
         plan: ONE_BAND,
         shape: INSIDE,
@@ -116,7 +116,7 @@ const TABLE_4_4: [Config; 10] = [
         paper: [71.3, 86.5, 0.1],
     },
     Config {
-        name: "3-band LS, held inside",
+        name: "3-band LS, held in the application",
         file: "three_bands_inside",
         plan: THREE_BANDS,
         shape: INSIDE,

@@ -360,7 +360,7 @@ fn function_table(
 ) {
     let mut table = Table::new(
         format!("Cost of one hit in ROS 2 {distribution}'s libtracetools, us"),
-        "function | probe at the function's entry | probe at the place that onbeat chooses | offset | kind of placement",
+        "function | cost with a probe at the function's entry, us | cost with a probe at the place that onbeat chooses, us | offset of this place, bytes | how the kernel runs the probed instruction",
     );
     let mut rng = context.rng("interval");
     let (mut entries, mut placements) = (vec![], vec![]);

@@ -169,7 +169,7 @@ fn figures(
                 "Cost of one event for the thread that runs its tracepoint (ros_trace_rmw_publish, bursts of {calls}), ns"
             ),
         },
-        "| median of the samples | smallest sample | largest sample | events lost",
+        "| cost of an event, ns: median of the samples | smallest sample | largest sample | events lost",
     );
     let mut medians = vec![];
     let all = samples.rounds() as u64 * BURSTS * calls;

@@ -41,7 +41,7 @@ fn run(context: &mut Context) -> Result<Report> {
     if context.wants("usage") {
         if let Err(e) = usage::measure(context, &mut report, |probe| costs.of(&probe.placement)) {
             report.skip(
-                "CPU time and size of the trace, for the parking demo and the synthetic demo SYN",
+                "CPU time of recording and size of the trace, for the parking demo and the synthetic demo SYN",
                 e,
             );
         }

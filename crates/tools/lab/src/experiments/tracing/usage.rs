@@ -44,7 +44,7 @@ pub fn measure(
 ) -> Result<()> {
     let seconds: u32 = context.pick(60, 10);
     context.step(
-        format!("CPU time and size of the trace: parking demo and synthetic demo SYN together for {seconds} s"),
+        format!("CPU time of recording and size of the trace: parking demo and synthetic demo SYN at the same time for {seconds} s"),
         u64::from(seconds) + 300,
     );
     let dir = context.dir().join("usage.trace");
@@ -88,7 +88,7 @@ pub fn of_library(context: &mut Context, report: &mut Report, event_us: f64) -> 
     let seconds: u32 = context.pick(60, 10);
     let limit = Duration::from_secs(u64::from(seconds) + 300);
     let title = format!(
-        "CPU time of the preloaded library: parking demo and synthetic demo SYN together for {seconds} s"
+        "CPU time of the preloaded library: parking demo and synthetic demo SYN at the same time for {seconds} s"
     );
     context.step(&title, limit.as_secs());
     let dir = context.dir().join("usage.trace");
@@ -216,7 +216,7 @@ fn probe_table(
     probes.sort_by_key(|p| std::cmp::Reverse(p.hits));
     let (mut trap_s, mut unknown) = (0.0, 0u64);
     let mut table = Table::new(
-        format!("Probes while the parking demo and the synthetic demo SYN run together, {observed_s:.0} s"),
+        format!("Probes while the parking demo and the synthetic demo SYN run at the same time, {observed_s:.0} s"),
         "probe | placement | hits | time in traps, ms",
     );
     let mut raw = context.raw("usage.csv", "probe,library,placement,hits,trap_us_per_hit")?;
@@ -311,7 +311,10 @@ fn figures(
             "% of apps",
         )
         .at_most(0.15)
-        .baseline(0.3, "thesis, section 3.7 (without traps)")
+        .baseline(
+            0.3,
+            "thesis, section 3.7 (without the time of the probes' traps)",
+        )
         .samples(runs),
     );
     if !watched.steady.is_empty() {

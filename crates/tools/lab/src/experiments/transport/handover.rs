@@ -16,7 +16,7 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
     if !peers.has_program(Program::Onbeat) {
         return Ok(());
     }
-    context.step("hand-over from task to task in a chain", 120);
+    context.step("time that a chain adds to the work of each task", 120);
     let count: u32 = context.pick(20_000, 5_000);
     let name = peers.name();
     let mut group = Group::start(context, 1, "the chain", |_| {
@@ -79,7 +79,7 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
     );
     report.value("handover.switches", usage.switches, "switches");
     report.note(format!(
-        "hand-over: each of {} samples is the mean of {TASKS} tasks. Each sample includes the cost of the call that runs the chain",
+        "handover: each of {} samples is the mean time per task over {TASKS} tasks. Each sample includes the cost of the call that runs the chain",
         samples.len()
     ));
     Ok(())

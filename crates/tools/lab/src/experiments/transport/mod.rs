@@ -34,12 +34,12 @@ fn run(context: &mut Context) -> Result<Report> {
         ("subscribers", "several subscribers", subscribers::measure),
         (
             "handover",
-            "the hand-over from task to task in a chain",
+            "the time that a chain adds to the work of each task",
             handover::measure,
         ),
         (
             "stall",
-            "the time until a waiting producer continues",
+            "the time from a returned credit until the producer continues",
             stall::measure,
         ),
         ("pipeline", "the perception pipeline", pipeline::measure),

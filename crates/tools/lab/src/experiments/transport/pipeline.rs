@@ -43,7 +43,7 @@ const REALISATIONS: [Realisation; 4] = [
     },
     Realisation {
         id: "callbacks",
-        name: "onbeat, callbacks for every message",
+        name: "onbeat, every message wakes its node",
         program: Program::Onbeat,
         variant: Some("variant=callbacks"),
         processes: 1,
@@ -143,7 +143,7 @@ fn summarise(
 ) -> Result<()> {
     let mut table = Table::new(
         "Latency and cost of an iteration of the perception pipeline (paper, section 3): 50 publishers, 100 subscriptions, one core, 30 Hz",
-        "| samples | context switches | p50 us | p90 us | p99 us | max us | CPU us",
+        "| samples | context switches per iteration | latency p50, us | p90, us | p99, us | max, us | CPU time per iteration, us",
     );
     let mut switched = vec![];
     let mut series = vec![];

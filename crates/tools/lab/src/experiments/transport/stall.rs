@@ -156,7 +156,11 @@ fn summarise(
         .collect();
     context.plot(
         "stall.svg",
-        &percentiles("Time until a stalled producer continues", "us", &series)?,
+        &percentiles(
+            "Time from a returned credit until the producer continues",
+            "us",
+            &series,
+        )?,
     )?;
     let n = samples.pooled(ONBEAT).len() as u64;
     if n == 0 || samples.pooled(FUTEX).is_empty() {

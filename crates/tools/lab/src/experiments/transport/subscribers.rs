@@ -22,7 +22,7 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
     let names: Vec<&str> = arms.iter().map(|a| a.name).collect();
     let mut table = Table::new(
         "Latency of messages of 64 KiB to several subscribers, us (all subscribers together); CPU time and context switches of all processes per message",
-        "arm | subscribers | samples | p50 | p90 | p99 | max | CPU us | context switches | lost messages",
+        "arm | subscribers | samples | latency p50, us | p90, us | p99, us | max, us | CPU time per message, us | context switches per message | lost messages",
     );
     let mut raw = context.raw("subscribers.csv", "subscribers,arm,round,latency_us")?;
     let mut medians: Vec<Curve> = arms

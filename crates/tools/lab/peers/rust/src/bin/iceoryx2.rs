@@ -164,7 +164,7 @@ fn main() {
     set_log_level(LogLevel::Error);
     let blocks = matches!(options.role.as_str(), "slow" | "flood");
     if blocks && !options.spin {
-        die("the roles slow and flood use no events: add wait=spin");
+        die("the roles slow and flood cannot wait for events, they only poll: add wait=spin");
     }
     let peer = Iceoryx2 {
         sleeps: !options.spin,

@@ -183,7 +183,7 @@ impl Judged {
         let longest = waits.first().map_or(0, LockWait::length);
         report.value(name("lock_wait_max"), longest as f64 / 1e6, "ms");
         let head = "middleware | run | pattern | waiting thread | wait, ms | lock held by | holder ran, ms | \
-holder ready without a CPU, ms | inhibitor on the core, % | M4 (between wake-ups) max, ms";
+holder ready without a CPU, ms | share of the wait with the inhibitor on the core, % | M4 (between wake-ups) max, ms";
         let title =
             "The longest times for which a main thread slept until it got a lock (1 ms or longer)";
         let table = self.locks.get_or_insert_with(|| Table::new(title, head));
@@ -196,8 +196,8 @@ holder ready without a CPU, ms | inhibitor on the core, % | M4 (between wake-ups
     fn add_ready(&mut self, report: &mut Report, middleware: Middleware, recorded: &[Recorded]) {
         let head =
             "middleware | condition | pattern | runs | thread that was ready without a CPU for the longest time | \
-median, ms | max, ms | inhibitor on the core, %";
-        let title = "The middleware's threads that were ready but had no CPU, by pattern";
+its longest time without a CPU: median of the runs, ms | max, ms | share of this time with the inhibitor on the core, %";
+        let title = "The middleware's threads that were ready but had no CPU, by the pattern of the inhibitor's effect on a run";
         let table = self.ready.get_or_insert_with(|| Table::new(title, head));
         let mut groups: BTreeMap<(String, Pattern), Vec<&Recorded>> = BTreeMap::new();
         for one in recorded {

@@ -253,7 +253,7 @@ fn measure_cell(
         );
         let measured = cell::measure(context, nodes, setting, rounds, segment);
         cell = measured
-            .inspect_err(|e| report.note(format!("not measured: {title}: {e}")))
+            .inspect_err(|e| report.note(format!("the latency of {title} was not measured: {e}")))
             .ok()?;
     }
     if !context.wants("preload") {
@@ -266,7 +266,9 @@ fn measure_cell(
         (segment * rounds as u32 * 20).as_secs() + 120,
     );
     if let Err(e) = turns::measure(context, nodes, rounds, segment, &mut cell) {
-        report.note(format!("not measured: preload, {title}: {e}"));
+        report.note(format!(
+            "the latency of {title} with `record --preload` was not measured: {e}"
+        ));
     }
     Some(cell)
 }

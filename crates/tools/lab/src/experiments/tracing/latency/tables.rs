@@ -11,10 +11,9 @@ pub fn latencies(policy: Policy, from: LatencyStart, cells: &[&Cell], added: &[A
             from.title(),
             policy.name()
         ),
-        "rate, size | not recorded: mean | not recorded: p50 | not recorded: p90 | not recorded: p99 | \
-not recorded: p99.9 | not recorded: p99.99 | not recorded: max | \
-onbeat: mean | onbeat: p50 | onbeat: p90 | onbeat: p99 | onbeat: p99.9 | onbeat: p99.99 | onbeat: max | \
-added mean | 95 % interval of the added mean | added p50 | p99, onbeat / not recorded",
+        "rate, message size | latency without recording, us: mean | p50 | p90 | p99 | p99.9 | p99.99 | max | \
+latency with onbeat, us: mean | p50 | p90 | p99 | p99.9 | p99.99 | max | \
+added to the mean latency, us | 95 % interval of the added mean, us | added to the p50, us | p99 with onbeat / without recording",
     );
     for (cell, added) in cells.iter().zip(added) {
         let samples = cell.samples(from);

@@ -24,7 +24,7 @@ fn medians(measured: &Measured<'_>) -> Table {
 fn details(measured: &Measured<'_>) -> Table {
     let mut table = Table::new(
         format!("Latency {}, us", measured.setting.title),
-        "arm | size | samples | p50 | p90 | p99 | p99.9 | max | p99 from the due time | lost messages",
+        "arm | message size | samples | latency p50, us | p90, us | p99, us | p99.9, us | max, us | p99 from the due time of sending, us | lost messages",
     );
     for (a, arm) in measured.arms.iter().enumerate() {
         for (s, bytes) in SIZES.into_iter().enumerate() {

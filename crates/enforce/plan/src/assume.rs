@@ -72,19 +72,20 @@ fn measured(scope: &Scope<'_>, promises: &Promises) -> Vec<String> {
     );
     let mut lines = vec![match (promises.miss, &promises.left_out) {
         (Some(miss), Some(_)) => format!(
-            "Later executions are like the {} measured ones in {runs}, under the load of that time. The measured \
-             executions count as {} independent ones, as far as these runs can show.",
+            "The plan assumes that later executions are like the {} measured ones in {runs}, and that the load is the \
+             same as in these runs. The measured executions count as {} independent ones, which is an estimate from \
+             these runs alone.",
             miss.executions, miss.independent
         ),
         (Some(miss), None) => format!(
-            "Later executions are like the {executions} measured ones in {runs}, where each run is a start of the \
-             application. The measured executions count as {} independent ones. In m later executions, the longest \
-             measured time is exceeded with probability m/({} + m).",
+            "The plan assumes that later executions are like the {executions} measured ones in {runs}, where each \
+             run is a start of the application. The measured executions count as {} independent ones. In m later \
+             executions, the longest measured time is exceeded with probability m/({} + m).",
             miss.independent, miss.independent
         ),
         (None, _) => format!(
             "The plan assumes that no execution takes longer than {}. This time is the longest of {executions} \
-             executions that were measured in {runs}, under the load of that time. The probability that one of m \
+             executions that were measured in {runs}, under the load of these runs. The probability that one of m \
              later executions takes longer is at least m/({executions} + m).",
             Ms(scope.latency.max()),
         ),
@@ -190,8 +191,8 @@ fn held_back(scope: &Scope<'_>, request: &Request, output_ns: u64) -> [String; 2
                          measured"
             .into(),
         (None, Some(measured)) => format!(
-            "per output: the time in which 99 % of the messages between the chain's callbacks reached their \
-             executor, here {}, but at least 0.5 ms and at most 2 ms",
+            "99 % of the messages between the chain's callbacks reached the receiver's executor within {}; for each \
+             output, a slot has this time, but at least 0.5 ms and at most 2 ms",
             Ms(measured.saturating_add(5_000) / 10_000 * 10_000)
         ),
     };

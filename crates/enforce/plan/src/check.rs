@@ -234,7 +234,7 @@ fn outputs(plan: &Plan) -> Result<(), PlanFault> {
                 return Err(wrong_held_topic(&output.topic, "republish", OTHER_TOPIC));
             }
             (Hold::PublisherThread, Some(_)) => {
-                let must = "be left out, because no topic is remapped";
+                let must = "held_topic must be left out, because no topic is remapped";
                 return Err(wrong_held_topic(&output.topic, "publisher_thread", must));
             }
         }
@@ -256,7 +256,7 @@ fn inputs(plan: &Plan) -> Result<(), PlanFault> {
     Ok(())
 }
 
-const OTHER_TOPIC: &str = "name another topic than the output or input itself";
+const OTHER_TOPIC: &str = "held_topic must name another topic than the output or input itself";
 
 fn wrong_held_topic(topic: &str, hold: &'static str, must: &'static str) -> PlanFault {
     PlanFault::Held {

@@ -25,7 +25,7 @@ pub enum PlanError {
     /// one end to the other.
     #[error(transparent)]
     Cut(#[from] CutError),
-    #[error("{} chains lead from the one end that you name to the other. Choose one with --through: {}", differ.len(), names(differ))]
+    #[error("{} chains fit the ends that you name (--from, --to), but begin or end differently. Choose one with --through: {}", differ.len(), names(differ))]
     SeveralWays {
         /// For each path between the two ends, a callback or topic that is on no other path. If no
         /// such callback or topic exists, all callbacks of the path.
@@ -38,11 +38,11 @@ pub enum PlanError {
     },
     #[error("chains that are planned together must start with the same callback, but one starts with '{}' and another with '{}'. The phase between their cycles is known only when they run. Plan each chain alone, give the first plan to the second with '--beside', and shape both.", name(a), name(b))]
     Origins { a: String, b: String },
-    #[error("callback '{}' belongs to this chain and to the chain of the other plan. How long the other chain waits for this callback depends on the phase between the two cycles, which no plan covers. Plan one of the chains up to that callback, or from the next one on (--to, --from).", name(callback))]
+    #[error("callback '{}' belongs to this chain and to the chain of the other plan (--beside). How long the other chain waits for this callback depends on the phase between the two cycles, which no plan covers. Plan one of the chains up to that callback, or from the next one on (--to, --from).", name(callback))]
     Common { callback: String },
-    #[error("the threads of '{}' also run callbacks of this chain, but server '{}' of the other plan freezes them between its slots. Give this chain's callbacks executors of their own.", name(callback), name(server))]
+    #[error("the threads of '{}' also run callbacks of this chain, but server '{}' of the other plan (--beside) freezes them between its slots. Give this chain's callbacks executors of their own.", name(callback), name(server))]
     Shut { callback: String, server: String },
-    #[error("--priority {asked} is too high: the other plan reserves no time for this chain, so the servers of the other plan must run first. Choose {most} or lower.")]
+    #[error("--priority {asked} is too high: the plan of --beside reserves no time for this chain, so its servers must have a higher priority than this chain. Choose {most} or lower.")]
     Behind { asked: u8, most: u8 },
     #[error("--beside does not work with {strategy}, because the phase between the slots of the two plans is unknown. Choose fifo or a strategy that holds outputs back.")]
     BesideStrategy { strategy: &'static str },

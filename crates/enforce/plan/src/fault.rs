@@ -96,7 +96,7 @@ pub enum PlanFault {
     #[error("the plan holds back or throttles {count} topics, but a shaper serves at most {MAX_HELD}. Remove some from `outputs` or `inputs`.")]
     ManyHeld { count: usize },
     #[error(
-        "the plan has a wrong held_topic for topic '{}'. With {hold} this held_topic must {must}.",
+        "the plan has a wrong held_topic for topic '{}'. With {hold}, {must}.",
         name(topic)
     )]
     Held {

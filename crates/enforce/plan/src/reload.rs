@@ -26,7 +26,7 @@ pub enum Difference {
     /// slots.
     OfServer {
         name: String,
-        /// The name of the property that differs, followed by its value in the new plan.
+        /// The end of a sentence that begins with the server: it says what differs.
         what: &'static str,
     },
     /// The plans hold back different outputs, or differ in an output's topic, publisher or server.
@@ -63,7 +63,7 @@ impl fmt::Display for Difference {
                 )
             }
             Difference::OfServer { name: server, what } => {
-                write!(f, "server {} of the new plan has {what}", name(server))
+                write!(f, "server {} {what}", name(server))
             }
             Difference::Outputs => write!(
                 f,
@@ -147,12 +147,27 @@ fn of_servers(running: &[Server], new: &[Server]) -> Vec<Difference> {
             let name = new.name.clone();
             found.extend(is.then_some(Difference::OfServer { name, what }));
         };
-        differ(running.cpu != new.cpu, "another CPU");
-        differ(running.priority != new.priority, "another priority");
-        differ(running.callbacks != new.callbacks, "other callbacks");
+        differ(
+            running.cpu != new.cpu,
+            "has another CPU in the new plan than in the running plan",
+        );
+        differ(
+            running.priority != new.priority,
+            "has another priority in the new plan than in the running plan",
+        );
+        differ(
+            running.callbacks != new.callbacks,
+            "has other callbacks in the new plan than in the running plan",
+        );
         let (had, has) = (!running.slots_ms.is_empty(), !new.slots_ms.is_empty());
-        differ(!had && has, "slots, but has none in the running plan");
-        differ(had && !has, "no slots, but has some in the running plan");
+        differ(
+            !had && has,
+            "has slots in the new plan, but none in the running plan",
+        );
+        differ(
+            had && !has,
+            "has no slots in the new plan, but some in the running plan",
+        );
     }
     found
 }

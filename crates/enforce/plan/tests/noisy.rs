@@ -193,7 +193,7 @@ fn the_cause_of_a_slow_execution_is_the_callback_whose_longest_time_explains_it(
     let why = left_out(&plan(&model, &request()).unwrap()).2;
     assert!(
         why.contains("/n3:subscription(/t2) was preempted, mostly by stress (busy)")
-            && why.contains(": at most 344.9 ms longer than usual"),
+            && why.contains(": up to 344.9 ms more than in 95 % of the executions"),
         "{why}"
     );
     model.callbacks[2].figures.causes = vec![cause(Component::of(ComponentKind::Host))];

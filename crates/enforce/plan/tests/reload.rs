@@ -106,7 +106,9 @@ fn each_difference_between_a_running_and_a_new_plan_is_reported() {
         .to_string()
         .starts_with("the new plan's cycle is 50 ms, not "));
     assert!(
-        found[1].to_string().ends_with("has another CPU"),
+        found[1]
+            .to_string()
+            .ends_with("has another CPU in the new plan than in the running plan"),
         "{}",
         found[1]
     );

@@ -966,7 +966,7 @@ fn branches_that_begin_with_different_callbacks_are_not_one_chain() {
     to.ends.to = Some("/t5".into());
     assert_says(
         refused(&model, &to),
-        &["2 chains lead from the one end that you name to the other. Choose one with --through: "],
+        &["2 chains fit the ends that you name (--from, --to), but begin or end differently. Choose one with --through: "],
     );
 }
 

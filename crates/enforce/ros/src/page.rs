@@ -306,7 +306,7 @@ impl PageReader {
         let map = Map::new(fd, false)?;
         if map.load(WORD_MAGIC) != MAGIC {
             return Err(io::Error::other(
-                "the memory is not a page of this version of onbeat",
+                "the shared memory with the slots was not made by this version of onbeat",
             ));
         }
         Ok(PageReader(map))

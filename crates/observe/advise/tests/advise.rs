@@ -261,7 +261,10 @@ fn a_middleware_thread_that_waits_for_its_cpu_is_named() {
     );
     // The cost is limited to the time that the items were under way.
     assert_eq!(advice.cost_ns, Some(6.0 * MS as f64));
-    assert!(advice.finding.contains("time-sharing, CPU 1"), "{advice:?}");
+    assert!(
+        advice.finding.contains("time-sharing on CPU 1"),
+        "{advice:?}"
+    );
     // The first thread gets its CPU at once, and the second one's waits delay no item.
     assert_eq!(found(&inhibited(MS / 100, 6 * MS)), vec![]);
     assert_eq!(found(&inhibited(8 * MS, MS / 10)), vec![]);

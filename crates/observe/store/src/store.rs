@@ -294,10 +294,10 @@ impl Store {
         let mut fit = fit.by_ref().filter(|id| id.to_string().starts_with(begin));
         let first = fit
             .next()
-            .ok_or_else(|| fault("no object has an id with the beginning"))?;
+            .ok_or_else(|| fault("no object has an id that begins with"))?;
         match fit.all(|other| other == first) {
             true => Ok(first),
-            false => Err(fault("several objects have an id with the beginning")),
+            false => Err(fault("several objects have an id that begins with")),
         }
     }
 }

@@ -150,7 +150,7 @@ fn check_port(stream: &Stream, target: &Target) -> Result<(), SinkError> {
         (Target::Udp(to), _) if !has_port(to) => Err(SinkError::new(
             target.to_string(),
             format!(
-                "stream {} has no recorded ports. Write udp:HOST:PORT",
+                "the recording has no ports for stream {}. Give a port with --to udp:HOST:PORT",
                 stream.name
             ),
         )),

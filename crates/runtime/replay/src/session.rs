@@ -272,7 +272,7 @@ fn prepare(settings: &Settings, unlocked: Option<io::Error>) -> Machine {
         scheduling: match (settings.priority, refused) {
             (_, Some(error)) => format!("time-sharing: {error}"),
             (Some(priority), None) => format!("SCHED_FIFO {priority}"),
-            (None, None) => "time-sharing instead of SCHED_FIFO, as requested".into(),
+            (None, None) => "time-sharing, because the options request no real-time priority (--priority 0)".into(),
         },
         memory: match unlocked {
             None => "locked".into(),

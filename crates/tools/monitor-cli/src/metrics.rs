@@ -172,7 +172,7 @@ pub fn families(figures: &Figures<'_>) -> Vec<Family> {
         ),
         (
             "onbeat_values_left_out",
-            "Values that were not counted, because onbeat counts only a limited number of callbacks, paths, topics and threads.",
+            "Measured values left out, because onbeat had reached its maximum number of callbacks, paths, edges, topics or threads.",
             view.left_out,
         ),
     ] {
@@ -258,7 +258,7 @@ fn incidents(all: &mut Collector, counters: &Counters) {
     all.begin(
         "onbeat_programs",
         Kind::Counter,
-        "Starts of the program of --exec, and starts that were left out.",
+        "Number of times that the program of --exec was started (result: started), or was due but not started (result: left_out).",
     );
     all.count(&[("result", "started")], counters.programs_started);
     all.count(&[("result", "left_out")], counters.programs_left_out);
@@ -294,7 +294,7 @@ fn chains(all: &mut Collector, figures: &Figures<'_>) {
     all.begin(
         "onbeat_chain_deadline_seconds",
         Kind::Gauge,
-        "Largest latency that the requirements allow.",
+        "Latency above which an execution of the chain is late: the strictest limit of the requirements.",
     );
     for row in chains {
         if let Some(deadline) = row.deadline_ns {

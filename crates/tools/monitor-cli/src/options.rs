@@ -175,7 +175,7 @@ impl Args {
         const HOUR: Duration = Duration::from_secs(3600);
         let usage = |text: &str| Err(CliError::Usage(text.into()));
         if self.saves.before > HOUR || self.saves.after > HOUR {
-            return usage("--before and --after are too long. Write at most 1h");
+            return usage("--before and --after may each be at most 1h");
         }
         if self.exec.as_ref().is_some_and(|path| !path.is_absolute()) {
             return usage("--exec needs the whole path of the program, which begins with /");

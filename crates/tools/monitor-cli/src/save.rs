@@ -134,7 +134,7 @@ fn explain(part: &Path, incident: &Incident) -> Result<Option<String>, String> {
     options.ids = synth.into_ids();
     files::write_model(&part.join("model.json"), &model).map_err(|e| e.to_string())?;
     let Some(subject) = Subject::find(&model, incident) else {
-        let text = "The trace shows neither the chain nor the callback of a violation.\n";
+        let text = "The trace of this incident contains neither the chain nor the callback that violated a requirement.\n";
         fs::write(part.join(WHY), text).map_err(|e| e.to_string())?;
         return Ok(None);
     };

@@ -54,7 +54,7 @@ impl Store {
         };
         let directory = Directory::private(path).map_err(|e| match e.raw_os_error() {
             Some(libc::ENOTDIR | libc::ELOOP) => {
-                fail("the path is a symbolic link or a file".into())
+                fail("the path is a symbolic link or a file, not a directory".into())
             }
             _ => fail(e.to_string()),
         })?;

@@ -42,7 +42,7 @@ pub fn load(bus: &BusFigures) -> String {
         format!("{:.1} % on average, ", load * 100.0)
     });
     format!(
-        "bus load of {} at {}: {mean}{:.1} % in the busiest 100 ms (after {})",
+        "bus load of {} at {}: {mean}{:.1} % in the busiest 100 ms, which end {} after the first item",
         bus.interface,
         bus.speed(),
         bus.peak_load * 100.0,

@@ -380,19 +380,16 @@ fn row(topic: &TopicFindings) -> Vec<String> {
 fn sentences(topic: &TopicFindings) -> Vec<String> {
     let mut said: Vec<String> = Vec::new();
     for Aspect {
-        name,
+        label,
         verdict,
         said: why,
+        ..
     } in topic.aspects(&seconds)
     {
-        let what = name
-            .replace("no message is ", "")
-            .replace("the contents are equal", "contents");
-        let what = what.replace("the times are within their limits", "times");
         match verdict {
             Verdict::Equal => {}
-            Verdict::NotKnown => said.push(format!("{what}, but this is not certain: {why}")),
-            Verdict::Different => said.push(format!("{what}: {why}")),
+            Verdict::NotKnown => said.push(format!("{label}, but this is not certain: {why}")),
+            Verdict::Different => said.push(format!("{label}: {why}")),
         }
     }
     let stamp = topic

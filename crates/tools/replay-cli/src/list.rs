@@ -229,7 +229,7 @@ fn sentences(contents: &Contents) -> Vec<String> {
     said.extend(step(&contents.steps));
     for stream in contents.streams.iter().filter(|s| s.sent > 0) {
         said.push(format!(
-            "{}: {} of {} items were sent by the recorder's host (--direction)",
+            "{}: the recorder's host sent {} of {} items itself (--direction selects sent or received items)",
             stream.name, stream.sent, stream.items
         ));
     }

@@ -351,7 +351,7 @@ impl Args {
     pub fn no_rate(&self) -> Option<&'static str> {
         match () {
             _ if self.how.as_fast_as_consumed => {
-                Some("with --as-fast-as-consumed, the consumer sets the pace")
+                Some("the rate cannot be changed, because the consumer sets the pace (--as-fast-as-consumed)")
             }
             _ if !self.compare.topics.is_empty() => {
                 Some("--compare needs the same rate during the whole replay")

@@ -172,7 +172,7 @@ fn notes(played: &Played) -> Vec<String> {
     let supply = &played.supply;
     if let Some(after_ns) = supply.warned_after_ns {
         notes.push(format!(
-            "the loader was {} later than its measured speed allows, for the first time after {}; first item that was not in the buffer when due: {}",
+            "the loader fell {} behind the schedule that follows from its measured speed, first seen {} after the start of playback; first item that was not in the buffer when due: {}",
             duration(supply.behind_ns as f64),
             duration(after_ns as f64),
             supply.starved_after_ns.map_or("none".into(), |ns| format!("after {}", duration(ns as f64))),

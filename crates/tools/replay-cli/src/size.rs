@@ -126,13 +126,13 @@ fn shortage(sizing: &Sizing) -> String {
     let least = sizing.least_bytes.map(megabytes);
     match (sizing.stall_ns, least, sizing.wanted_bytes.map(megabytes)) {
         (Some(stall_ns), _, wanted) => format!(
-            "with a buffer of {have}, the loader may pause for {} longer than measured, but not for {asked} (--stall){}",
+            "with a buffer of {have}, pauses of the loader may be up to {} longer than the measured pauses. --stall asks for {asked}{}",
             duration(stall_ns as f64),
             wanted.map_or(String::new(), |w| format!(". For that, give {option} {w}")),
         ),
         (None, Some(least), wanted) => format!(
-            "a buffer of {have} is too small, so items may be late. The recording needs {least} at this rate{}",
-            wanted.map_or(String::new(), |w| format!(", and {w} with --stall {asked}")),
+            "a buffer of {have} is too small, so items may be late. The recording needs a buffer of {least} at this rate{}",
+            wanted.map_or(String::new(), |w| format!(", and a buffer of {w} for --stall {asked}")),
         ),
         (None, None, _) => format!(
             "the loader delivers {:.1} MB/s and playback needs {:.1} MB/s, so items will be late. Play more slowly, or give memory for the whole recording",
@@ -157,13 +157,13 @@ pub fn sentence(sizing: &Sizing) -> String {
     let delay = sizing.delay_ns.map_or("-".into(), |ns| duration(ns as f64));
     let least = sizing.least_bytes.map_or("-".into(), megabytes);
     format!(
-        "a buffer of {have} is enough, even if the loader pauses for {stall} longer than measured. Without longer pauses, {least} is enough. Once the buffer is full, it never lacks more than {preload} items, and the loader fills each free place within {delay}"
+        "a buffer of {have} is enough, even if pauses of the loader are {stall} longer than the measured pauses. Without longer pauses, a buffer of {least} is enough. Once the buffer is full, playback gets at most {preload} items ahead of the loader, and the loader replaces each played item within {delay}"
     )
 }
 
 pub fn warning(state: &State) -> String {
     format!(
-        "onbeat: the loader is {} later than its measured speed allows; the buffer still contains {} of recorded time",
+        "onbeat: the loader is {} behind the schedule that follows from its measured speed; the buffer still contains {} of recorded time",
         duration(state.behind_ns as f64),
         duration(state.ahead_ns.max(0) as f64),
     )

@@ -216,7 +216,9 @@ impl Client {
             let reply = match std::mem::take(&mut self.skips) {
                 true => reply(
                     None,
-                    Err(format!("a line has at most {LONGEST_LINE} bytes")),
+                    Err(format!(
+                        "the line is too long: a line may have at most {LONGEST_LINE} bytes"
+                    )),
                     orders,
                 ),
                 false if line.trim_ascii().is_empty() => continue,

@@ -110,7 +110,11 @@ impl fmt::Display for Reason {
                 write!(f, "{of} is {}", ms(wanted_ns))
             }
             Reason::Average { gain } => {
-                write!(f, "the average latency gets {:.1} % shorter", gain * 100.0)
+                write!(
+                    f,
+                    "with the new slots, the average latency is {:.1} % shorter than with the present ones",
+                    gain * 100.0
+                )
             }
             Reason::Full { ready_ns } => write!(
                 f,

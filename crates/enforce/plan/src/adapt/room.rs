@@ -14,7 +14,7 @@ pub enum AdaptError {
     Servers(String, String),
     #[error("{0} is held back before the end of its chain, so the time at which the chain is done is unknown. Plan the chain up to this output with --to.")]
     Before(String),
-    #[error("the slots of server {0} are not latency bands of one length within the chain's slot. Make the plan again with --strategy bands.")]
+    #[error("the slots of server {0} cannot be used as latency bands, for example because their lengths differ or because they overlap. Make the plan again with --strategy bands.")]
     Slots(String),
     #[error("the last slot ends at {last}, after the deadline of {deadline}. Plan with fewer bands, or choose a later deadline.")]
     Deadline { last: Ms, deadline: Ms },

@@ -366,7 +366,7 @@ fn plans_that_cannot_follow_the_load_are_refused_with_advice() {
         let delta = p.servers.iter_mut().find(|s| s.name == "delta");
         delta.expect("it").slots_ms[0].0 = Ms(50 * MS);
     };
-    assert!(refused(&uneven, None).contains("not latency bands of one length"));
+    assert!(refused(&uneven, None).contains("cannot be used as latency bands"));
     let later = |p: &mut Plan| {
         let delta = p.servers.iter_mut().find(|s| s.name == "delta");
         delta.expect("it").slots_ms = vec![Slot(Ms(95 * MS), Ms(105 * MS))];

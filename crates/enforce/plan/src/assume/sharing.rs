@@ -49,9 +49,9 @@ fn beside(scope: &Scope<'_>, request: &Request) -> Vec<String> {
     let cpus = scope.cpus();
     let here = scope.beside.others.iter().filter(|o| cpus.contains(&o.cpu));
     let mut lines = vec![format!(
-        "{plans} beside this plan: on the chain's CPUs, servers of other plans, with {}, take precedence over the \
-         chain. The plan assumes that each of these callbacks runs as often as when it was measured, at any phase \
-         of the chain's cycle.",
+        "On the chain's CPUs, {} in servers of {plans} beside this plan (--beside) can preempt the chain's \
+         callbacks. The plan assumes that each of these other callbacks runs as often as when it was measured, at \
+         any phase of the chain's cycle.",
         count(here.count(), "callback"),
     )];
     let common = scope.parts.iter().filter(|p| scope.is_beside(p.callback));

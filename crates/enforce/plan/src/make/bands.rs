@@ -15,7 +15,7 @@ impl<'m> Maker<'_, 'm> {
         let (last, miss) = self.last_slot()?;
         let end = self.start_ns.saturating_add(last).saturating_add(length);
         self.fits(
-            "the chain's worst-case latency, the time buffer after it and the output's slot",
+            "the chain's worst-case latency, the time buffer after it and the output's slot together",
             end,
             self.scope.cycle_ns,
         )?;

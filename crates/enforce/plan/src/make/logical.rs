@@ -32,7 +32,7 @@ impl<'m> Maker<'_, 'm> {
         }
         for (cpu, need) in need {
             self.fits(
-                &format!("the executions of one cycle on CPU {cpu}"),
+                &format!("all executions of one cycle on CPU {cpu} together"),
                 need,
                 left,
             )?;
@@ -46,7 +46,7 @@ impl<'m> Maker<'_, 'm> {
         let chain = self.chain_slot();
         let need = chain.1 .0.saturating_add(length);
         self.fits(
-            "the chain's worst-case latency, the time buffer after it and the output's slot",
+            "the chain's worst-case latency, the time buffer after it and the output's slot together",
             need,
             self.scope.cycle_ns,
         )?;

@@ -246,7 +246,10 @@ fn cause(scope: &Scope<'_>) -> String {
         let edges = scope.model.edges.iter().filter(to);
         let late = edges.map(|e| excess(&e.figures.latency_ns)).max();
         [
-            (excess(&f.exec_ns), format!("{id} itself ran longer")),
+            (
+                excess(&f.exec_ns),
+                format!("{id} itself ran longer than usual"),
+            ),
             (excess(&f.preempted_ns), preempted),
             (excess(&f.blocked_ns), format!("{id} slept")),
             (late.unwrap_or(0), delayed),
@@ -261,7 +264,7 @@ fn cause(scope: &Scope<'_>) -> String {
     match all.max_by_key(|c| c.0) {
         Some((ns, why)) if ns >= needed / 2 && ns > 0 => {
             let rounded = Ms(ns.saturating_add(50_000) / 100_000 * 100_000);
-            format!("probably {why}: at most {rounded} longer than usual")
+            format!("probably {why}: up to {rounded} more than in 95 % of the executions")
         }
         _ => {
             "no single callback explains the slow executions ('onbeat why TRACE' shows each)".into()

@@ -267,7 +267,7 @@ impl<'m> Maker<'_, 'm> {
     pub(super) fn server_per_chain(&self) -> Result<Layout<'m>, PlanError> {
         let slot = self.chain_slot();
         self.fits(
-            "the chain's worst-case latency and the time buffer after it",
+            "the chain's worst-case latency and the time buffer after it together",
             slot.1 .0,
             self.scope.cycle_ns,
         )?;

@@ -41,7 +41,7 @@ pub enum ShaperError {
         what: &'static str,
         reason: std::io::Error,
     },
-    #[error("publishers of {topic} announce different types, {first} and {second}. Remap only one of their nodes")]
+    #[error("publishers of the held topic {topic} announce different types, {first} and {second}. Remap an output to this topic only in nodes that publish one of these types")]
     Types {
         topic: String,
         first: String,

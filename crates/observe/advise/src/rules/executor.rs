@@ -47,7 +47,7 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
         cost_ns: Some(cost_ns),
         share,
         finding: format!(
-            "{id} waits {} for its thread (p99 {}), which also runs {}",
+            "{id} waits for its thread, {} on average and {} at the 99th percentile. The thread also runs {}",
             duration(waiting.mean()),
             duration(waiting.quantile(0.99) as f64),
             first_three(&named)

@@ -32,15 +32,16 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
         cost_ns: Some(cost_ns),
         share,
         finding: format!(
-            "thread {} of {node} waits for a CPU: on average {} per item on {}, longest wait {}. The thread has no callbacks, and runs {}",
+            "thread {} of {node} waits for a CPU: {} on average for each item on {}, and {} in the longest wait. The thread has no callbacks, and runs {}",
             most.name,
             duration(of_item(most)),
             edge.topic,
             duration(ready.max() as f64),
             scheduled(most)
         ),
-        remedy: "give the waiting thread a higher priority than all other threads on its CPUs, including the real-time \
-                 executor that gets its items, or move the waiting thread to a CPU without real-time programs"
+        remedy: "give the waiting thread a higher priority than all other threads on its CPUs, also than a real-time \
+                 executor that takes the items of the waiting thread. Or move the waiting thread to a CPU without \
+                 real-time programs"
             .to_owned(),
         evidence: evidence(most, edge),
     })
@@ -58,10 +59,10 @@ fn scheduled(helper: &Helper) -> String {
     };
     match lowest.priority {
         p if p < KERNEL_NORMAL_PRIORITY => format!(
-            "at real-time priority {}, {cpus}",
+            "at real-time priority {} on {cpus}",
             KERNEL_NORMAL_PRIORITY - 1 - p
         ),
-        _ => format!("under time-sharing, {cpus}"),
+        _ => format!("under time-sharing on {cpus}"),
     }
 }
 

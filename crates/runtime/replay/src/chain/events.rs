@@ -101,11 +101,11 @@ impl Events {
             if row.taken == 0 && row.of_other_side > 0 {
                 let (what, how) = match row.sides {
                     Sides::Server | Sides::Both => (
-                        "requests that were recorded only on the side of the client, not sent",
+                        "requests not sent, because they were recorded only on the side of the client",
                         "--requests=client sends these requests",
                     ),
                     Sides::Client => (
-                        "requests that were recorded only on the side of the server, not sent",
+                        "requests not sent, because they were recorded only on the side of the server",
                         "--requests=server sends these requests",
                     ),
                 };

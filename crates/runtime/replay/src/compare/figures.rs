@@ -307,8 +307,10 @@ impl ShiftLimit {
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Aspect {
-    /// The state that the topic should have, for example "no message is missing".
+    /// The state that the topic should have, for example "no recorded message is missing".
     pub name: &'static str,
+    /// The aspect in one word, for example "missing".
+    pub label: &'static str,
     pub verdict: Verdict,
     /// A sentence with the figures. Empty if the verdict is [`Verdict::Equal`].
     pub said: String,
@@ -331,18 +333,21 @@ impl TopicFindings {
             };
             format!("{} messages, at {}{more}", of.count, shown.join(", "))
         };
-        let judge = |is_equal: bool, said: String, name: &'static str| Aspect {
-            name,
-            verdict: match is_equal {
-                true => Verdict::Equal,
-                false => Verdict::Different,
-            },
-            said: if is_equal { String::new() } else { said },
-        };
+        let judge =
+            |is_equal: bool, said: String, label: &'static str, name: &'static str| Aspect {
+                name,
+                label,
+                verdict: match is_equal {
+                    true => Verdict::Equal,
+                    false => Verdict::Different,
+                },
+                said: if is_equal { String::new() } else { said },
+            };
         let mut missing = judge(
             self.missing.count == 0,
             alone(&self.missing),
-            "no message is missing",
+            "missing",
+            "no recorded message is missing",
         );
         if missing.verdict == Verdict::Different && self.unseen >= self.missing.count {
             missing.verdict = Verdict::NotKnown;
@@ -366,16 +371,23 @@ impl TopicFindings {
             judge(
                 self.additional.count == 0,
                 alone(&self.additional),
-                "no message is additional",
+                "additional",
+                "no message is additional to the recorded ones",
             ),
-            judge(self.different == 0, contents, "the contents are equal"),
+            judge(
+                self.different == 0,
+                contents,
+                "contents",
+                "all compared messages have the recorded contents",
+            ),
         ];
         if self.shift_ns.is_some() {
             let said = self.shift_exceeded.join("; ");
             aspects.push(judge(
                 self.shift_exceeded.is_empty(),
                 said,
-                "the times are within their limits",
+                "times",
+                "the messages are not earlier or later than --max-shift allows",
             ));
         }
         aspects

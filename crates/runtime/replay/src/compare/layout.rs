@@ -127,7 +127,9 @@ impl Layout {
             let (name, lines) = match block.first().and_then(|l| l.strip_prefix("MSG:")) {
                 Some(name) => (short(name.trim()), &block[1..]),
                 None if number == 0 => (root.clone(), &block[..]),
-                None => return Err("the definition is not in the form of .msg files".into()),
+                None => {
+                    return Err("the message definition is not in the format of .msg files".into())
+                }
             };
             let fields: Result<Vec<_>, String> = lines
                 .iter()
@@ -364,7 +366,7 @@ MSG: a_msgs/Nothing
             ),
             (
                 &format!("bool x\n{line}\nIDL: a/msg/B\n"),
-                "not in the form of .msg",
+                "is not in the format of .msg files",
             ),
         ] {
             let error = Layout::of("a/msg/A", text).unwrap_err();

@@ -141,8 +141,12 @@ fn send_all(
         damage: sent.damage.clone(),
         fault: fault.as_ref().map(ToString::to_string),
     };
-    record::end(&end, &mut |bytes| writer.put(bytes))
-        .map_err(|long| too_long("the report at the end of the recording".into(), long))?;
+    record::end(&end, &mut |bytes| writer.put(bytes)).map_err(|long| {
+        too_long(
+            "the list of damage and faults that ends the recording".into(),
+            long,
+        )
+    })?;
     writer.flush();
     writer.check()?;
     let taken = confirmed(&mut *incoming, &fault, stop)?;

@@ -136,13 +136,11 @@ impl Unpacking {
     fn damage(&mut self, error: &io::Error) {
         self.is_ended = true;
         let what = match error.kind() {
-            ErrorKind::UnexpectedEof => {
-                "packed files cut off at their end, unpacked up to the cut".to_owned()
-            }
-            _ => format!("damaged packed files, unpacked up to the damage ({error})"),
+            ErrorKind::UnexpectedEof => "the packed file is cut off at its end".to_owned(),
+            _ => format!("the packed file is damaged ({error})"),
         };
         let used = self.used.load(Relaxed);
-        let sentence = format!("{what}: 1 (the first: byte {used} of the packed file)");
+        let sentence = format!("{what}, and was unpacked up to byte {used} of the packed file");
         let mut damaged = self.damaged.lock().unwrap_or_else(|e| e.into_inner());
         damaged.get_or_insert(super::damage::printable(&sentence));
     }

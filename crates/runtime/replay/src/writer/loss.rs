@@ -48,7 +48,7 @@ const UNKNOWN: &str =
     "CAN frames left out, because their bytes are not a CAN or CAN FD frame of Linux";
 const IDENTIFIER: &str = "CAN frames left out, because their identifier has more bits than allowed";
 const FD_REMOTE: &str =
-    "remote frames left out that are marked as CAN FD, because CAN FD has no remote frames";
+    "remote frames left out, because they are marked as CAN FD, which has no remote frames";
 const LONG: &str = "packets left out, because they have more than 65535 bytes";
 const TIMES: &str = "times rounded down to microseconds";
 const ERRORS: &str = "error frames written without their class and data";

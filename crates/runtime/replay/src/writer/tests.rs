@@ -336,7 +336,7 @@ fn losses_are_counted_before_anything_is_written() {
             [
                 "1 items left out",
                 "1 times rounded down to microseconds",
-                "1 remote frames left out that are marked as CAN FD",
+                "1 remote frames left out",
                 "1 ROS 2 messages left out",
                 "1 CAN frames left out",
                 "1 names of streams changed",

@@ -135,7 +135,7 @@ impl SchedExt {
 fn refuse(table: &Table, servers: &[RunningServer]) -> Result<(), SchedExtError> {
     if servers.len() > layout::MAX_SERVERS {
         return Err(SchedExtError::Room(format!(
-            "{} servers (at most {})",
+            "{} servers, because it can manage at most {}",
             servers.len(),
             layout::MAX_SERVERS
         )));
@@ -145,7 +145,7 @@ fn refuse(table: &Table, servers: &[RunningServer]) -> Result<(), SchedExtError>
         .find(|s| usize::from(s.cpu) >= layout::MAX_CPUS)
     {
         return Err(SchedExtError::Room(format!(
-            "servers on CPU {} (CPUs 0 to {} only)",
+            "servers on CPU {}, because it can use only CPUs 0 to {}",
             s.cpu,
             layout::MAX_CPUS - 1
         )));
@@ -154,14 +154,14 @@ fn refuse(table: &Table, servers: &[RunningServer]) -> Result<(), SchedExtError>
         let beside = servers.iter().filter(|s| s.cpu == server.cpu).count();
         if beside > layout::MAX_OF_CPU {
             return Err(SchedExtError::Room(format!(
-                "{beside} servers on one CPU (at most {})",
+                "{beside} servers on one CPU, because it can manage at most {} on each CPU",
                 layout::MAX_OF_CPU
             )));
         }
     }
     if table.events().len() > layout::MAX_EVENTS {
         return Err(SchedExtError::Room(format!(
-            "{} starts and ends of slots in a cycle (at most {})",
+            "{} starts and ends of slots in a cycle, because it can manage at most {}",
             table.events().len(),
             layout::MAX_EVENTS
         )));

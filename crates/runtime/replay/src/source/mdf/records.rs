@@ -12,7 +12,7 @@ use std::io::Result;
 /// wait for their frame. Recorders write both close together.
 const MOST_WAITING: usize = 4096;
 const NO_DATA: &str = "frames without their data bytes, which are missing or damaged";
-const TORN: &str = "records cut off by the end of their data";
+const TORN: &str = "incomplete records at the end of the data of their group";
 
 /// The records of a data group. In an unsorted data group, the records of several channel groups
 /// are mixed, and each begins with the number of its group.
@@ -293,7 +293,7 @@ impl Records {
             Found::Here => {}
             Found::Lost(_) => {
                 input.damage.add(
-                    "groups with mixed records, read only up to damaged data",
+                    "data groups that mix the records of several channel groups, read only up to damaged data",
                     || self.shown(),
                 );
                 return Ok(None);

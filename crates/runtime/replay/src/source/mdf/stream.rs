@@ -400,7 +400,7 @@ impl Stream {
         self.hold(input, start + size);
         if input.held > MOST_HELD {
             input.damage.add(
-                "packed data blocks beyond 256 MiB in memory, left out",
+                "packed data blocks left out, because the unpacked data of a file may use at most 256 MiB",
                 || place(at),
             );
             self.gap = size as u64;

@@ -148,9 +148,10 @@ impl Interfaces {
             }
             Some(captured) if frame_of(captured, payload) => {}
             Some(_) => {
-                damage.add("incomplete CAN frames, or CAN XL frames", || {
-                    format!("{} bytes", data.len())
-                });
+                damage.add(
+                    "incomplete CAN frames and CAN XL frames, not replayed",
+                    || format!("{} bytes", data.len()),
+                );
                 return None;
             }
         }

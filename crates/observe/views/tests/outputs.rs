@@ -526,15 +526,15 @@ fn the_caret_file_has_a_chains_measured_times_as_a_comment() {
     let at = lines.iter().position(|l| l.contains(&id)).unwrap();
     assert_eq!(
         lines[at - 1].trim(),
-        "# Measured medians, ms: latency 20.000 (at most 30.000), data age 90.000 (at most 90.000), \
-         reaction time 80.000 (at most 80.000)"
+        "# Measured latency: median 20.000 ms, at most 30.000 ms; data age: median 90.000 ms, at most \
+         90.000 ms; reaction time: median 80.000 ms, at most 80.000 ms"
     );
     // Without separate values, data age equals the latency. Figures that were not measured are left
     // out.
     model.chains[0].figures.age_ns = None;
     model.chains[0].figures.reaction_ns = ms(&[]);
     let text = caret::caret(&model);
-    let said = "  # Measured medians, ms: latency 20.000 (at most 30.000), data age 20.000 (at most 30.000)";
+    let said = "  # Measured latency: median 20.000 ms, at most 30.000 ms; data age: median 20.000 ms, at most 30.000 ms";
     assert!(text.lines().any(|l| l == said), "{text}");
     // A comment must not appear as a field of the file.
     let yaml = YamlLoader::load_from_str(&text).unwrap();

@@ -301,7 +301,7 @@ impl Comparison {
             }
             explained += finding.explained_ns;
             said.push(format!(
-                "{time} are {cause} (long in {late_with} of {late} late executions and in {others_with} of {others} others{doubt})",
+                "{time} are {cause} (longer than usual in {late_with} of {late} late executions and in {others_with} of {others} others{doubt})",
                 time = duration(finding.explained_ns),
                 cause = finding.text(),
                 late_with = finding.late_with,
@@ -355,7 +355,7 @@ impl Finding {
             Kind::Sleeps => match &self.by {
                 Some(Culprit::MutexOf(owner)) => {
                     format!(
-                        "time in which {place} slept for a mutex of {}",
+                        "time in which {place} slept, waiting for a mutex held by {}",
                         title(owner)
                     )
                 }
@@ -479,7 +479,7 @@ mod tests {
         assert_eq!(
             comparison.sentence(),
             "The mean latency of the 2 late executions is 4.9 us longer than that of the other 8. Of \
-             this difference, 4.9 us are waits in the executor of /a behind /a:timer(2ms) (long in 2 \
+             this difference, 4.9 us are waits in the executor of /a behind /a:timer(2ms) (longer than usual in 2 \
              of 2 late executions and in 0 of 8 others)."
         );
         // If all are late, there is nothing to compare with.

@@ -105,7 +105,7 @@ impl Reason {
         match self {
             Reason::LostEvents => "events were lost here",
             Reason::MissingEvent => "a scheduler event is missing",
-            Reason::NoCpuTime => "the kernel counted no CPU time",
+            Reason::NoCpuTime => "the kernel counted less CPU time than the context switches show",
             Reason::NoScheduler => "no scheduler events of the thread",
             Reason::NotRecorded => "the thread is not recorded",
             Reason::ShortHistory => "history too short",

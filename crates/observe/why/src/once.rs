@@ -501,7 +501,7 @@ impl<R: Read> Replay<R> {
                 }
                 _ => {
                     return Err(wrong(
-                        "the temporary file has a record of an unknown rare kind",
+                        "the temporary file has a record whose kind is unknown",
                     ))
                 }
             },

@@ -20,12 +20,12 @@ pub enum Culprit {
 }
 
 impl Culprit {
-    /// Returns the culprit in words, such as `mutex of /map (map)`.
+    /// Returns the culprit in words, such as `mutex held by /map (map)`.
     pub fn text(&self) -> String {
         match self {
             Culprit::Callback(id) => id.clone(),
             Culprit::Thread(component) => title(component),
-            Culprit::MutexOf(component) => format!("mutex of {}", title(component)),
+            Culprit::MutexOf(component) => format!("mutex held by {}", title(component)),
             Culprit::WokenBy(component) => format!("woken by {}", title(component)),
         }
     }
@@ -67,12 +67,14 @@ impl During {
             Kind::Preempted => format!("was preempted{}", with("by")),
             Kind::Queued => format!("waited for a CPU{}", with("behind")),
             Kind::Sleeps => match &self.by {
-                Some(Culprit::MutexOf(owner)) => format!("slept for a mutex of {}", title(owner)),
+                Some(Culprit::MutexOf(owner)) => {
+                    format!("slept, waiting for a mutex held by {}", title(owner))
+                }
                 Some(culprit) => format!("slept, {}", culprit.text()),
                 None => "slept".into(),
             },
             Kind::Executor => format!("waited for its executor{}", with("behind")),
-            Kind::Transport => "waited for an item on its way".into(),
+            Kind::Transport => "waited for an item that was still in transport".into(),
             Kind::Inputs => format!("waited{}", with("for")),
             Kind::Timer => "waited for a timer".into(),
             Kind::Stolen => "lost its CPU to the host".into(),
@@ -129,7 +131,9 @@ impl Stretch {
             Kind::Preempted => format!("preempted{}", with("by")),
             Kind::Queued => format!("queued for a CPU{}", with("behind")),
             Kind::Sleeps => match &self.by {
-                Some(Culprit::MutexOf(owner)) => format!("sleeps for a mutex of {}", title(owner)),
+                Some(Culprit::MutexOf(owner)) => {
+                    format!("sleeps, waiting for a mutex held by {}", title(owner))
+                }
                 Some(culprit) => format!("sleeps, {}", culprit.text()),
                 None => "sleeps".into(),
             },
@@ -139,7 +143,7 @@ impl Stretch {
             },
             Kind::Transport => match &self.by {
                 Some(Culprit::Callback(outer)) => {
-                    format!("waits for {outer}, within which it runs")
+                    format!("waits for {outer}, which runs this callback within its own execution")
                 }
                 Some(culprit) => format!("transport, {}", culprit.text()),
                 None => "transport".into(),

@@ -205,7 +205,7 @@ fn a_process_that_preempts_at_a_higher_priority_is_named_as_cause() {
     assert_eq!(
         sentence(&explanation),
         "The mean latency of the 2 late executions is 15 ms longer than that of the other 38. Of this \
-         difference, 15 ms are preemptions of /fusion:subscription(/chatter) by neighbour (worker) (long in 2 \
+         difference, 15 ms are preemptions of /fusion:subscription(/chatter) by neighbour (worker) (longer than usual in 2 \
          of 2 late executions and in 0 of 38 others)."
     );
 }
@@ -277,7 +277,7 @@ fn a_wait_for_a_mutex_names_its_owner_and_the_thread_that_preempts_the_owner() {
             )
     });
     let explanation = explained(&events);
-    let by = Some("mutex of /fusion (map)");
+    let by = Some("mutex held by /fusion (map)");
     check(&explanation, Kind::Sleeps, S, by);
     let during = &explanation.comparison.as_ref().unwrap().findings[0].during;
     let during: Vec<_> = during.iter().map(|(d, ns)| (d.text(), *ns)).collect();
@@ -289,8 +289,8 @@ fn a_wait_for_a_mutex_names_its_owner_and_the_thread_that_preempts_the_owner() {
         ]
     );
     let said = sentence(&explanation);
-    let named = "time in which /fusion:subscription(/chatter) slept for a mutex of /fusion (map), which for \
-                 13 ms was preempted by neighbour (worker) (long in 2 of 2";
+    let named = "time in which /fusion:subscription(/chatter) slept, waiting for a mutex held by /fusion (map), which for \
+                 13 ms was preempted by neighbour (worker) (longer than usual in 2 of 2";
     assert!(said.contains(named), "{said}");
 }
 
@@ -376,7 +376,7 @@ fn a_slow_callback_in_the_same_executor_is_named_as_cause() {
     check(&explanation, Kind::Executor, S, Some(SLOW));
     let said = sentence(&explanation);
     let named =
-        "15 ms are waits in the executor of /fusion behind /fusion:timer(100ms) (long in 2 of 2";
+        "15 ms are waits in the executor of /fusion behind /fusion:timer(100ms) (longer than usual in 2 of 2";
     assert!(said.contains(named), "{said}");
 }
 

@@ -143,11 +143,11 @@ pub struct Load {
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum NoBound {
-    #[error("channels of priority {priority} and above use {percent} % of the port's time. This includes idle times of the wire if the window is smaller than a round trip. Send less, or enlarge the window.")]
+    #[error("no bound exists, because channels of priority {priority} and above need {percent} % of the port's time. This includes idle times of the wire if the window is smaller than a round trip. Send less, or enlarge the window.")]
     Overload { priority: u8, percent: u64 },
-    #[error("channels of priority {priority} and above use {percent} % of the port's time. This includes the assumed time of each step of a link's thread, such as posting a chunk. Send less often, or assume shorter steps.")]
+    #[error("no bound exists, because channels of priority {priority} and above need {percent} % of the port's time. This includes the assumed time of each step of a link's thread, such as posting a chunk. Send less often, or assume a shorter time for each step (`wake_ns`).")]
     Steps { priority: u8, percent: u64 },
-    #[error("the port waits at most {} us (its patience) until its most urgent channel sends. A step of a link's thread, such as posting a chunk, is assumed to take as long or longer. So less urgent channels may go first any number of times. Assume shorter steps, or set a longer patience.", patience_ns / 1000)]
+    #[error("no bound exists, because less urgent channels can overtake the most urgent one again and again. They wait for it at most {} us (the port's patience), and each step of a link's thread, such as posting a chunk, is assumed to take at least this time. Assume a shorter time for each step (`wake_ns`), or set a longer patience.", patience_ns / 1000)]
     Patience { patience_ns: u64 },
     #[error("a rate, chunk size or period is 0. Give values above 0.")]
     Zero,

@@ -25,7 +25,7 @@ pub struct Progress {
 #[derive(Debug, Clone, Copy, Error, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // The messages say the rest.
 pub enum Violation {
-    #[error("the peer reports impossible counts of messages")]
+    #[error("the peer reports counts of received and consumed messages that are impossible")]
     Progress,
     #[error("the peer sent a message out of order")]
     Turn,

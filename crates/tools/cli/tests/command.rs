@@ -840,7 +840,7 @@ fn check_diff_and_report_say_what_late_executions_have_in_common() {
     fs::write(here.join("wanted.yaml"), rules).unwrap();
     let said =
         "that of the other 380. Of this difference, 5 ms are preemptions of /a:timer(10ms) by \
-                neighbour (burn) (long in 19 of 19 late executions and in 0 of 380 others)";
+                neighbour (burn) (longer than usual in 19 of 19 late executions and in 0 of 380 others)";
     let check = ["check", "model.json", "wanted.yaml"];
     let text = good(here, &check, 5);
     let command = format!("`onbeat why TRACE --chain {id} --over 2.5ms`");

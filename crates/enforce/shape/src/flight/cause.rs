@@ -124,7 +124,7 @@ impl LateOutputFacts<'_> {
         match (seen, listed.is_empty()) {
             (false, _) => "the cause is unknown: the recorder lost the thread switches of the chain".into(),
             (true, true) => format!(
-                "the cause is unknown: the chain's callbacks ran as usual, and the delay of {:.1} ms after the output's last slot arose between these callbacks",
+                "the cause is unknown: the output came {:.1} ms after the end of its last slot. The chain's callbacks ran as usual, so the time was lost between them",
                 ms(overrun_ns)
             ),
             (true, false) => format!(

@@ -202,9 +202,7 @@ fn the_cause_of_a_late_output_states_unexplained_time_and_lost_records() {
     );
     let said = cause_of(USUAL, &[run(1, 10, 10)], late(), soon(), vec![]);
     assert!(
-        said.contains(
-            "the delay of 9.0 ms after the output's last slot arose between these callbacks"
-        ),
+        said.contains("9.0 ms after the end of its last slot. The chain's callbacks ran as usual"),
         "{said}"
     );
     let said = cause_of(USUAL, &[run(1, 11, 10)], late(), soon(), vec![]);

@@ -178,8 +178,18 @@ fn freezer(facts: &Facts) -> Line {
             "the freezers of cgroup v1 and v2 are mounted (onbeat uses v1)".into(),
             None,
         ),
-        (true, false) => line(about, Grade::Ok, "the freezer of cgroup v1 is mounted".into(), None),
-        (false, true) => line(about, Grade::Ok, "the freezer of cgroup v2 is mounted".into(), None),
+        (true, false) => line(
+            about,
+            Grade::Ok,
+            "the freezer of cgroup v1 is mounted (onbeat uses it)".into(),
+            None,
+        ),
+        (false, true) => line(
+            about,
+            Grade::Ok,
+            "the freezer of cgroup v2 is mounted (onbeat uses it)".into(),
+            None,
+        ),
         (false, false) => line(
             about,
             Grade::Risk,
@@ -224,15 +234,15 @@ fn throttling(facts: &Facts, plan: &Plan) -> Line {
 }
 
 fn groups(facts: &Facts) -> Line {
-    let about = "CPU time of real-time threads in cgroups";
+    let about = "cgroup limits for the CPU time of real-time threads";
     match facts.groups_have_real_time {
-        None => line(about, Grade::Ok, "real-time CPU time is not divided among cgroups".into(), None),
-        Some(true) => line(about, Grade::Ok, "real-time CPU time is divided among cgroups (RT_GROUP_SCHED), and each cgroup has a share".into(), None),
+        None => line(about, Grade::Ok, "no cgroup has a limit for the CPU time of its real-time threads".into(), None),
+        Some(true) => line(about, Grade::Ok, "each cgroup has a limit for the CPU time of its real-time threads (RT_GROUP_SCHED), and no limit is 0".into(), None),
         Some(false) => line(
             about,
             Grade::Note,
-            "some cgroups have no real-time CPU time (RT_GROUP_SCHED), so their threads get no real-time priority".into(),
-            Some("start the kernel with rt_group_sched=0, or write to cpu.rt_runtime_us of the application's cgroup"),
+            "in some cgroups, the limit for the CPU time of real-time threads is 0 (RT_GROUP_SCHED), so threads of these cgroups get no real-time priority".into(),
+            Some("start the kernel with rt_group_sched=0, or write a time above 0 in us (for example 500000) to cpu.rt_runtime_us of the application's cgroup"),
         ),
     }
 }

@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(auto, (true, inside.to_owned()));
         let (is_inside, note) = held(&plan, HoldAt::Auto, &[]).expect("a place");
         assert!(
-            !is_inside && note.ends_with("/t5, because onbeat does not start the application."),
+            !is_inside && note.contains("/t5, because only an application that onbeat starts can"),
             "{note}"
         );
         assert!(held(&plan, HoldAt::Inside, &[]).is_err());

@@ -45,12 +45,14 @@ impl InsideError {
     /// Returns the reason as a clause, for a session that then holds outputs in the shaper.
     pub(crate) fn reason(&self) -> String {
         match self {
-            InsideError::NoCommand => "onbeat does not start the application".into(),
+            InsideError::NoCommand => {
+                "only an application that onbeat starts can hold back its own outputs".into()
+            }
             InsideError::Distribution(name) => {
                 format!("ROS_DISTRO is {name}, and onbeat's library needs Jazzy or later")
             }
             InsideError::Throttle { topic, nodes } => {
-                format!("{nodes} nodes publish {topic}, and onbeat's library inside one process cannot let in one message per cycle of all of them together")
+                format!("{nodes} nodes publish {topic}, which the plan limits to one message per cycle. Only a shaper outside of the application sees the messages of all these nodes")
             }
             InsideError::Files(error) => {
                 format!("the files of onbeat's library cannot be created ({error})")

@@ -6,13 +6,13 @@ pub(crate) fn sentences(reported: Pauses, now: Pauses) -> Vec<String> {
     let mut sentences = Vec::new();
     if now.thawed_by_guard > reported.thawed_by_guard {
         sentences.push(format!(
-            "onbeat did not run for a cycle, because it was stopped or had no CPU. The guard opened all gates until the cycle after onbeat ran again ({} so far).",
+            "onbeat did not run for a cycle, because it was stopped or had no CPU. The guard opened all gates. They stayed open until onbeat ran again and its next cycle began. The guard has opened all gates {} so far.",
             times(now.thawed_by_guard)
         ));
     }
     if now.guard_silent > reported.guard_silent && !now.guard_lost {
         sentences.push(format!(
-            "The guard (process gate-keeper) does not run, because it is stopped or has no CPU. All slots are open until it runs again ({} so far).",
+            "The guard (process gate-keeper) does not run, because it is stopped or has no CPU. All gates stay open until the guard runs again. The guard has stopped running {} so far.",
             times(now.guard_silent)
         ));
     }
@@ -47,7 +47,7 @@ mod tests {
         let reported = |reported, now| sentences(reported, now).join(" ");
         assert_eq!(reported(none, none), "");
         let once = reported(none, pauses(1, 0, false));
-        assert!(once.contains("opened all gates") && once.contains("(once so far)"));
+        assert!(once.contains("opened all gates once so far"));
         let thrice = reported(pauses(1, 0, false), pauses(3, 2, false));
         assert!(thrice.contains("3 times") && thrice.contains("2 times"));
         let lost = reported(pauses(3, 2, false), pauses(3, 3, true));

@@ -91,12 +91,12 @@ fn counts(status: &Status, text: &mut Text) {
         ),
         (
             "opened_by_guard",
-            "Times that the guard opened all gates because the dispatcher did not run.",
+            "Number of times that the guard opened all gates because the dispatcher did not run.",
             guard.opened,
         ),
         (
             "guard_silent",
-            "Times that the dispatcher opened all gates because the guard did not run.",
+            "Number of times that the dispatcher opened all gates because the guard did not run.",
             guard.silent,
         ),
         (

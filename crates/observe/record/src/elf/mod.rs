@@ -38,7 +38,7 @@ pub enum Malformed {
     Machine(u16),
     #[error("the {0} lie outside of the file")]
     Outside(&'static str),
-    #[error("the {0} are larger than onbeat reads")]
+    #[error("the {0} in the file exceed the number or the size that onbeat accepts")]
     TooLarge(&'static str),
 }
 

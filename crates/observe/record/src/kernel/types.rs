@@ -107,7 +107,7 @@ fn check(bytes: &[u8]) -> Result<(), &'static str> {
         return Err("the file has more than 64 MiB");
     }
     if bytes.starts_with(b"\x7fELF") {
-        return Err("the file is an ELF file");
+        return Err("the file is an ELF file, not bare BTF");
     }
     let Some(header) = bytes.get(..HEADER) else {
         return Err("the file is too short");
@@ -171,7 +171,10 @@ mod tests {
         let cut = &header(12, 4)[..30];
         assert_eq!(check(cut), Err("the file is cut off"));
         assert_eq!(check(&header(0, 4)), Err("the file is cut off"));
-        assert_eq!(check(b"\x7fELF and more"), Err("the file is an ELF file"));
+        assert_eq!(
+            check(b"\x7fELF and more"),
+            Err("the file is an ELF file, not bare BTF")
+        );
         assert_eq!(check(b"short"), Err("the file is too short"));
         assert_eq!(check(&[b'x'; 100]), Err("the file does not begin like BTF"));
         let mut swapped = header(12, 4);

@@ -45,13 +45,15 @@ impl Budget {
         let is_roots = matches!(self.user, None | Some(0));
         let most = if is_roots { 2 * FILES_MAX } else { FILES_MAX };
         if files >= most {
-            self.leave_out(format!("files beyond the limit of {most} files"));
+            self.leave_out(format!(
+                "further files, because onbeat probes at most {most} files"
+            ));
             return false;
         }
         let of_user = self.user.filter(|_| !is_roots);
         if let Some(user) = of_user.filter(|user| self.files.get(user) >= Some(&FILES_PER_USER)) {
             self.leave_out(format!(
-                "files of user {user} beyond the limit of {FILES_PER_USER} files"
+                "further files of user {user}, because onbeat probes at most {FILES_PER_USER} files of a user"
             ));
             return false;
         }
@@ -67,7 +69,7 @@ impl Budget {
             Some(user) if self.probes.get(&user).is_none_or(|&n| n < PROBES_PER_USER) => true,
             Some(user) => {
                 self.leave_out(format!(
-                    "further files of user {user}, who has {PROBES_PER_USER} probes already"
+                    "further files of user {user}, because onbeat attaches at most {PROBES_PER_USER} probes for a user"
                 ));
                 false
             }

@@ -130,9 +130,9 @@ impl Libraries {
             let code = code_at(opened, place.offset);
             (owner_of(opened), may_be_probed(opened, place.offset), code)
         };
-        let ((owner, is_function, code), opened) = self
-            .read(&file, look)
-            .map_err(|e| format!("a listener's function cannot be read: {e}"))?;
+        let ((owner, is_function, code), opened) = self.read(&file, look).map_err(|e| {
+            format!("the file that contains a listener's function cannot be read: {e}")
+        })?;
         // A probe stays with the process when it executes another program, even one with root's
         // rights. There the probe must do little harm: at the start of a function it changes the
         // return address while the function runs. A user's own file is not part of such a program.
@@ -140,7 +140,7 @@ impl Libraries {
         let own = |user: onbeat_proc::User| user.uid != 0 && owner == Some(user.uid);
         if !is_function && !onbeat_proc::user(pid).is_some_and(own) {
             return Err(format!(
-                "a listener's function is not a function of {} that can be probed",
+                "the address of a listener's function is not the start of a function of {} that onbeat may probe",
                 file.path
             ));
         }

@@ -17,7 +17,8 @@ const NO_DUE: &str =
     "release jitter and response times are wrong for timers that are reset or get another period";
 const SIMULATED: &str = "release jitter and response times are wrong for timers on simulated time";
 const INTRA: &str = "intra-process edges are missing";
-const NO_TOPIC: &str = "readers and writers of plain DDS have no topic";
+const NO_TOPIC: &str =
+    "the topics of DDS readers and writers in programs without ROS 2 are unknown";
 const NO_ENDPOINT: &str = "readers and writers that a function without a probe creates are missing";
 const NO_LISTENER: &str =
     "the model shows a DDS listener without probes as a loop that polls for messages";

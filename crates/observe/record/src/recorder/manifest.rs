@@ -37,19 +37,25 @@ struct Unlisted {
 impl Unlisted {
     fn sentences(self) -> Vec<String> {
         [
-            (self.processes, "processes are not in the manifest's list"),
-            (self.threads, "threads are not in the manifest's list"),
+            (
+                self.processes,
+                "processes are missing in the manifest, which lists at most 65536 processes",
+            ),
+            (
+                self.threads,
+                "threads are missing in the manifest, which lists at most 65536 threads",
+            ),
             (
                 self.nodes,
-                "nodes are not in the manifest's lists: a process has more than 4096",
+                "nodes are missing in the manifest, which lists at most 4096 nodes of each process",
             ),
             (
                 self.handles,
-                "calls were not counted as callbacks: a process has more than 4096 handles of callbacks",
+                "calls were not counted for the number of callbacks that the recorder shows. The recorder counts at most 4096 callbacks of each process",
             ),
             (
                 self.searches,
-                "searches for nodes in the memory of processes that ran before the recording were stopped: the searches took more than 2 s of CPU time, or 6 s in all",
+                "searches for nodes in the memory of processes that ran before the recording took too long. onbeat stopped each of these searches after 2 s of CPU time or 6 s of elapsed time, so nodes and owners of endpoints may be unknown",
             ),
         ]
         .into_iter()

@@ -372,7 +372,9 @@ impl FieldSource for Decoder {
         // Many events may refer to one long name. Together they must not exhaust the memory.
         self.name_bytes += name.len();
         if self.name_bytes > MAX_RAW {
-            return Err(BlockError::Content("the names exceed the limit of a block"));
+            return Err(BlockError::Content(
+                "the names in the block's events have more than 64 MiB in total",
+            ));
         }
         Ok(name.clone())
     }
@@ -509,7 +511,7 @@ mod tests {
         varint::put(&mut huge, MAX_BODY as u64 + 1);
         assert_eq!(
             decode(1, &huge).expect_err("refused"),
-            "a length exceeds the limit of a block"
+            "the block states a length of more than 64 MiB"
         );
         let mut no_frame = vec![ZSTD];
         varint::put(&mut no_frame, MAX_BODY as u64);
@@ -541,6 +543,9 @@ mod tests {
         let most = MAX_RAW / MAX_NAME;
         assert_eq!(decode(most).map(|events| events.len()), Ok(most));
         let why = decode(most + 1).expect_err("refused");
-        assert_eq!(why, "the names exceed the limit of a block");
+        assert_eq!(
+            why,
+            "the names in the block's events have more than 64 MiB in total"
+        );
     }
 }

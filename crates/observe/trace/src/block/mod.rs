@@ -74,7 +74,7 @@ pub enum BlockError {
 
 const SHORT: BlockError = BlockError::Content("a column ends too early");
 const NO_ENTRY: BlockError = BlockError::Content("an index is outside of its dictionary");
-const TOO_LARGE: BlockError = BlockError::Content("a length exceeds the limit of a block");
+const TOO_LARGE: BlockError = BlockError::Content("the block states a length of more than 64 MiB");
 
 /// The header of a block: size, checksum, and which events the block has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -128,11 +128,11 @@ fn measured(out: &mut String, chain: &Chain) {
         .map(|(name, dist)| {
             let ms = |ns: u64| ns as f64 / 1e6;
             let (median, most) = (ms(dist.quantile(0.5)), ms(dist.max()));
-            format!("{name} {median:.3} (at most {most:.3})")
+            format!("{name}: median {median:.3} ms, at most {most:.3} ms")
         })
         .collect();
     if !times.is_empty() {
-        let _ = writeln!(out, "  # Measured medians, ms: {}", times.join(", "));
+        let _ = writeln!(out, "  # Measured {}", times.join("; "));
     }
 }
 

@@ -147,7 +147,7 @@ fn shares(out: &mut String, model: &Model, chain: &Chain) {
         let name = if share.element != "edge" {
             in_words(model, &share.name)
         } else if into_sync(i) {
-            "wait until the synchroniser had all inputs".to_string()
+            "time until the synchroniser had all inputs".to_string()
         } else {
             format!("over {}", share.name)
         };

@@ -3,7 +3,7 @@
 use super::kinds::{LossKind, RequestKind};
 use super::report::{Cause, Meanwhile, ServiceLosses, TopicLosses};
 use crate::kind::Kind;
-use crate::stretch::Culprit;
+use crate::stretch::{title, Culprit};
 use onbeat_document::text::duration;
 use onbeat_synth::outcomes::Setting;
 
@@ -37,6 +37,13 @@ fn mismatch(setting: Setting) -> &'static str {
     }
 }
 
+fn named(culprit: &Culprit) -> String {
+    match culprit {
+        Culprit::Callback(id) => id.clone(),
+        Culprit::Thread(of) | Culprit::MutexOf(of) | Culprit::WokenBy(of) => title(of),
+    }
+}
+
 impl Meanwhile {
     /// Returns in words what happened while items to the callback `to` waited, such as
     /// `/fusion:timer(100ms) ran for 48 ms while an item waited`.
@@ -53,10 +60,10 @@ impl Meanwhile {
             }
             (Kind::Executor, Some(by)) => format!("{by} ran for {time} while an item waited"),
             (Kind::Transport, Some(by)) if matches!(self.by, Some(Culprit::Callback(_))) => {
-                format!("an item waited {time} for {by}, within which the callback runs")
+                format!("an item waited {time} for {by}, which runs the callback within its own execution")
             }
             (Kind::Transport | Kind::Executor, _) => {
-                format!("the callback's thread slept for {time} until the later items had been published")
+                format!("the callback's thread slept for {time} while an item waited")
             }
             (Kind::Preempted | Kind::Queued, _) => {
                 format!(
@@ -78,7 +85,8 @@ impl Meanwhile {
             ),
         };
         if let Some(during) = &self.during {
-            text += &format!(", and {} for most of this time", during.text());
+            let culprit = self.by.as_ref().map_or("it".into(), named);
+            text += &format!(", and for most of this time, {culprit} {}", during.text());
         }
         text
     }
@@ -130,7 +138,7 @@ impl TopicLosses {
             }
             LossKind::PassedOver => {
                 let lacks = cause.lacks.as_ref().map(|lacks| {
-                    format!(", and {lacks} gave the synchroniser the fewest inputs since its previous output")
+                    format!(", and since the synchroniser's previous output, {lacks} gave it the fewest inputs")
                 });
                 let lacks = lacks.unwrap_or_default();
                 format!("{head} {is} passed over: the synchroniser joined later items{lacks}.")
@@ -166,7 +174,7 @@ impl ServiceLosses {
         match kind {
             RequestKind::Answered => format!("{head} {is} answered."),
             RequestKind::Late => format!(
-                "{head} {is} answered late, at most {} after the request.",
+                "{head} {is} answered late. The slowest response came {} after its request.",
                 duration(self.slowest_ns as f64)
             ),
             RequestKind::NoServer => {

@@ -163,7 +163,12 @@ impl Options {
             }
         };
         let depth = self.policy.depth();
-        within("the number of items of the policy", depth, 1, 1 << 20)?;
+        within(
+            "the number of items that the policy keeps for a consumer",
+            depth,
+            1,
+            1 << 20,
+        )?;
         within("`consumers`", self.consumers, 1, 64)?;
         within("`borrowed`", self.borrowed, 1, 1 << 16)?;
         within("`payload_bytes`", self.payload_bytes, 1, 1 << 30)?;

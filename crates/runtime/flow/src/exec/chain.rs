@@ -487,8 +487,8 @@ mod tests {
             a.peek(0) == b.peek(0)
         });
         let dot = chain.to_dot();
-        let label =
-            "1. fuse, or 0.00001 ms after an item at input 0, if its condition on contents holds";
+        let label = "1. fuse, or 0.00001 ms after an item at input 0, \
+                     if the task's condition on the contents of its items holds";
         assert!(dot.contains(label), "{dot}");
 
         producers[0].send(&[1]).unwrap();

@@ -154,7 +154,7 @@ impl TaskCore {
     pub(crate) fn label_condition(&mut self) {
         self.description
             .label
-            .push_str(", if its condition on contents holds");
+            .push_str(", if the task's condition on the contents of its items holds");
     }
 
     /// Reports whether the task may run now. `is_fulfilled` is the condition on contents: it is

@@ -166,7 +166,7 @@ mod system {
 
     fn differs(what: &str) -> io::Error {
         io::Error::other(format!(
-            "the kernel did not apply the setting, but has set {what}"
+            "the kernel accepted the request of the thread, but has set {what}"
         ))
     }
 
@@ -188,7 +188,7 @@ mod system {
             check(libc::sched_getaffinity(0, size, &mut found))?;
             // The kernel leaves out CPUs that do not exist.
             if !libc::CPU_EQUAL(&wanted, &found) {
-                return Err(differs("fewer CPUs"));
+                return Err(differs("fewer CPUs than requested"));
             }
         }
         Ok(())
@@ -210,7 +210,7 @@ mod system {
             check(libc::sched_getparam(0, &mut parameters))?;
             if found != policy || parameters.sched_priority != i32::from(priority) {
                 return Err(differs(&format!(
-                    "policy {found}, priority {}",
+                    "policy number {found} and priority {}",
                     parameters.sched_priority
                 )));
             }

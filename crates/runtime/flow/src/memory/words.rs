@@ -61,14 +61,20 @@ mod plain {
 
         #[inline]
         pub(crate) fn u32(&self, offset: usize) -> &AtomicU32 {
-            assert!(offset.is_multiple_of(4), "offset is not aligned");
+            assert!(
+                offset.is_multiple_of(4),
+                "the offset in the memory is not a multiple of 4 bytes"
+            );
             // SAFETY: inside, aligned, initialised, and touched only as an atomic.
             unsafe { self.at(offset, 4).cast().as_ref() }
         }
 
         #[inline]
         pub(crate) fn u64(&self, offset: usize) -> &AtomicU64 {
-            assert!(offset.is_multiple_of(8), "offset is not aligned");
+            assert!(
+                offset.is_multiple_of(8),
+                "the offset in the memory is not a multiple of 8 bytes"
+            );
             // SAFETY: inside, aligned, initialised, and touched only as an atomic.
             unsafe { self.at(offset, 8).cast().as_ref() }
         }

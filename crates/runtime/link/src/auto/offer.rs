@@ -44,7 +44,9 @@ impl fmt::Display for Lack {
             Lack::Feature => "the program was built without the feature `verbs`",
             Lack::Device => "no RDMA device has the connection's address",
             Lack::OwnMemory => "the application provides its own memory",
-            Lack::Hidden => "other processes may not inspect this process",
+            Lack::Hidden => {
+                "other processes are not allowed to inspect the process, so it cannot share memory"
+            }
             Lack::Apart => "the two processes differ in user, namespaces or capabilities",
         })
     }

@@ -54,7 +54,7 @@ impl ItemWriter<'_> {
                 self.producer.end();
                 Ok(())
             }
-            _ => Err("a message that a sending host never sends"),
+            _ => Err("the sending host sent a message that is neither an item nor the end of its producer"),
         }
     }
 

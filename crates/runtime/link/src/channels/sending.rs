@@ -152,7 +152,7 @@ pub(super) fn receive_reports(mut incoming: Box<dyn Incoming>, control: &Control
     }
     if is_nonsense {
         control.end(Some(&End::Protocol {
-            what: "a message that a receiving host never sends",
+            what: "the receiving host sent a message that is neither a count of consumed items nor the news that its consumers are ready",
         }));
     }
 }

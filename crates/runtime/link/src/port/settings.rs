@@ -328,7 +328,7 @@ impl std::fmt::Display for Settings {
         let (slack_us, patience_us) = (self.slack_ns / 1000, self.patience_ns / 1000);
         write!(
             f,
-            "{} bit/s, chunks of {} bytes, a window of {} chunks, leases of two window times and {slack_us} us (slack), waits of up to {patience_us} us for the most urgent transfer (patience)",
+            "{} bit/s, chunks of {} bytes, a window of {} chunks, leases of the wire time of two windows plus {slack_us} us (slack), waits of up to {patience_us} us for the most urgent transfer (patience)",
             self.bits_per_second, self.chunk_bytes, self.window_chunks
         )?;
         f.write_str(if self.is_measured {

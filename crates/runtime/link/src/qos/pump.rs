@@ -140,7 +140,7 @@ fn send_again(shared: &Shared, due: Due) {
 fn violation_text(violation: Violation) -> &'static str {
     match violation {
         Violation::Credits => "more messages than the peer has credits for",
-        _ => "impossible counts of messages",
+        _ => "a status that confirms messages which were never sent",
     }
 }
 

@@ -65,7 +65,7 @@ impl Key {
     pub fn create_file(&self, path: &Path) -> Result<(), KeyError> {
         let failed = |source| KeyError::File {
             path: shown(path),
-            what: "create it",
+            what: "create the file",
             source,
         };
         let mut options = OpenOptions::new();
@@ -98,12 +98,14 @@ impl Key {
             }
         };
         let file = options.read(true).custom_flags(flags).open(path);
-        let file = file.map_err(failed("open it"))?;
+        let file = file.map_err(failed("open the file"))?;
         let open = |what| KeyError::Open {
             path: shown(path),
             what,
         };
-        let about = file.metadata().map_err(failed("read its owner and mode"))?;
+        let about = file
+            .metadata()
+            .map_err(failed("read the owner and mode of the file"))?;
         let user = nix::unistd::geteuid().as_raw();
         if !about.is_file() {
             return Err(open("not a regular file"));

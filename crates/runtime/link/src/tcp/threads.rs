@@ -336,7 +336,7 @@ impl From<std::io::Error> for Stopped {
 impl From<Violation> for Stopped {
     fn from(violation: Violation) -> Stopped {
         Stopped::Protocol(match violation {
-            Violation::Progress => "impossible counts of messages",
+            Violation::Progress => "counts of received and consumed messages that are impossible",
             Violation::Turn => "a message out of order",
             Violation::Credits => "more messages than the peer has credits for",
         })

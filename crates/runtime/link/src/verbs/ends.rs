@@ -418,7 +418,7 @@ impl VerbsIncoming {
                 Done::Sent(Kind::Value) => self.accesses.1 += 1,
                 Done::Written { tag, bytes } => self.arrived(tag, bytes),
                 Done::Told(_) => {
-                    let what = "a count of consumed messages in the place of a message";
+                    let what = "a count of consumed messages where a message was expected";
                     self.lane.shared().violated(what)
                 }
             }

@@ -69,7 +69,7 @@ fn post(queue: &mut Queue, request: Request, until_ns: u64) -> Option<Result<(),
 
 fn perform(queue: &mut Queue, request: Request) -> Option<String> {
     let done = post(queue, request, watchdog().unwrap());
-    done.expect("the request ends before the watchdog's deadline")
+    done.expect("the request must end before the watchdog's deadline")
         .err()
 }
 
@@ -250,7 +250,7 @@ fn impossible_counts_records_and_heads_end_the_link() {
     assert_eq!(end, End::Protocol { what }.into());
     let (mut honest, mut liar, _) = honest_and_liar();
     let _ = perform(&mut liar.queues.out, Request::Tag(1));
-    let what = "a count of consumed messages in the place of a message";
+    let what = "a count of consumed messages where a message was expected";
     assert_eq!(next(&mut honest), protocol(what));
 
     let (mut honest, liar, _) = honest_and_liar();

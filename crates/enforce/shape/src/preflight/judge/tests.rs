@@ -124,7 +124,7 @@ fn each_bad_machine_setting_gives_one_line_with_advice() {
                 ("sys/fs/cgroup/cpu/cpu.rt_runtime_us", "950000\n"),
                 ("sys/fs/cgroup/cpu/robot/cpu.rt_runtime_us", "0\n"),
             ],
-            "CPU time of real-time threads in cgroups",
+            "cgroup limits for the CPU time of real-time threads",
             Note,
         ),
         (

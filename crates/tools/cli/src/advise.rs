@@ -167,7 +167,7 @@ fn block(
     let cost = match (advice.cost_ns, chain) {
         (Some(ns), Some(chain)) => {
             format!(
-                "up to {} ({}) of the latency of {chain}",
+                "saves up to {} ({}) of the latency of {chain}",
                 duration(ns),
                 percent(advice.share)
             )
@@ -262,8 +262,9 @@ fn write_bounds(out: &mut dyn Write, model: &Model, bounds: &[ChainBound]) -> Re
         }
     }
     for sentence in [
-        "note: bounds hold for executors that run all fetched callbacks before they fetch again,",
-        "      if no callback or message takes longer, or comes more often, than measured",
+        "note: bounds hold for executors that collect all ready callbacks, and run all of them before",
+        "      they collect again. No callback or message may take longer, or come more often, than",
+        "      measured",
     ] {
         writeln!(out, "{sentence}").map_err(CliError::Stdout)?;
     }

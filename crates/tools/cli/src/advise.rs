@@ -1,6 +1,6 @@
 //! `onbeat advise`: shows what costs chains their time, and how to improve it.
 
-use onbeat_advise::{Advice, ChainBound, Options, Priorities, Report};
+use onbeat_advise::{Advice, ChainBound, Options, Priorities, Report, Rule};
 use onbeat_document::text::{duration, percent};
 use onbeat_document::titles::titles;
 use onbeat_document::Model;
@@ -172,8 +172,20 @@ fn block(
                 percent(advice.share)
             )
         }
-        (None, Some(chain)) => format!("{} of the latency of {chain}", percent(advice.share)),
-        (_, None) => percent(advice.share),
+        // Here `share` is the share of lost items, or the delay divided by the period.
+        (None, Some(chain)) => match advice.rule {
+            Rule::Queue => format!("{} of items lost in {chain}", percent(advice.share)),
+            Rule::Release => format!(
+                "starts late by {} of the period (p99) in {chain}",
+                percent(advice.share)
+            ),
+            _ => format!("{} of the latency of {chain}", percent(advice.share)),
+        },
+        (_, None) => format!(
+            "{} is busy for {} of the time",
+            advice.subject,
+            percent(advice.share)
+        ),
     };
     let head = format!(
         "{number}. {}: {}",

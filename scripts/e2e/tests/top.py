@@ -107,7 +107,7 @@ def top_screen_reacts_to_keys_and_restores_the_terminal(harness):
         need("lidar_front ->" not in screen, f"the filter hides nothing:\n{screen}")
         tmux.type("Enter")
         tmux.run("resize-window", "-x", "120", "-y", "30")
-        tmux.wait("largest of each second")
+        tmux.wait("largest latency in each second")
         time.sleep(2)
         tmux.type("t")
         tmux.wait("The last 60 s are in trace-")

@@ -269,7 +269,7 @@ impl Bar {
             }
         }
         let measured = format!(
-            "up to {} between latency and nearest multiple of the period",
+            "latency up to {} from the nearest multiple of the period",
             duration(furthest)
         );
         match (surely, maybe) {

@@ -149,7 +149,7 @@ impl<'m> Checker<'m> {
             if let Some(limit) = &rule.logical {
                 let first = self.callback(&chain.callbacks[0]);
                 let outcome = self.logical(first.and_then(|c| c.period_ns), &f.latency_ns, limit);
-                let said = format!("{limit} between latency and nearest multiple of the period");
+                let said = format!("latency {limit} from the nearest multiple of the period");
                 self.add(format!("{place}.let"), &about, said, outcome);
             }
         }
@@ -547,7 +547,7 @@ fn load<U: Unit>((least, most): (f64, f64), observed_ns: u64, limit: &Limit<U>) 
             let seconds = observed_ns as f64 / 1e9;
             (
                 Verdict::NotKnown,
-                format!("only {seconds:.1} s were recorded, but a load is judged from 10 s on. Record longer"),
+                format!("only {seconds:.1} s were recorded, but a load needs at least 10 s. Record longer"),
             )
         }
         (true, true) => (Verdict::Passed, String::new()),

@@ -125,13 +125,13 @@ pub fn influence(a: &Model, b: &Model, options: &Options) -> Influences {
         report.notes.extend(unseen(model, which));
     }
     report.notes.push(format!(
-        "A model does not show how much costs vary from run to run, so onbeat assumes {0:.0} % (2 x --run-spread). Number of runs: {1} in the first model, {2} in the second. With more runs, onbeat finds smaller differences.",
+        "The cost of a component is the time for which a chain waits because of this component. A model does not show by how much a cost differs between runs, so onbeat assumes {0:.0} % of the cost (2 x --run-spread). Number of runs: {1} in the first model, {2} in the second. With more runs, onbeat finds smaller differences.",
         options.run_spread * WAITING * 100.0,
         a.runs.len(),
         b.runs.len()
     ));
     report.notes.push(
-        "A model shows neither interrupts nor the waits of threads that run no callback. Shared caches and memory change execution times. `onbeat diff` without --influence compares execution times."
+        "Costs include neither interrupts, nor the waits of threads that run no callback, nor the slowdown by shared caches and memory. To find such a slowdown, compare execution times: use `onbeat diff` without --influence."
             .into(),
     );
     report

@@ -187,7 +187,7 @@ fn assumptions(
     }
     if relative {
         notes.push(
-            "Changes are corrected for the speed of the machine: in each run, the median deviation of all callbacks counts as the machine's speed. Use --absolute to compare times as measured."
+            "Changes are corrected for the speed of the machine. In each run, onbeat compares each callback's execution time with its usual one. The median of these deviations counts as the machine's speed. Use --absolute to compare times as measured."
                 .into(),
         );
     }

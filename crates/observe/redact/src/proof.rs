@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 /// The error that a redacted model would still contain a word of a hidden name.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{word}' is part of a hidden name and would stay in the model, in '{text}'. Show the hidden name too, or hide the name in this text too (nothing was written)")]
+#[error("'{text}' would stay in the model, but contains '{word}', which is part of a hidden name. Change the policy so that it shows the hidden name, or also hides '{text}'. Nothing was written.")]
 pub struct Leak {
     pub word: String,
     pub text: String,
@@ -21,7 +21,7 @@ const OURS: &str = "and callback chain client data deadline decided default dist
     outside interface redacted callbacks hidden parts stand for them each such part has the summed load of all its starts first cpus every cpu which one ran any \
     ways through only mean latency share their chains was not with policy assumptions limits recordings name what left out \
     within touch nothing kernel others unnamed untold \
-    paths \
+    paths have because without computed sentences about contain words that may names \
     publisher subscription system keep reliable best effort available transient local volatile automatic manual by";
 
 const SHORTEST: usize = 3;

@@ -301,13 +301,13 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         ));
         if redacted.unmeasured > 0 {
             coverage.insert(format!(
-                "{} paths through hidden parts have no distribution of their latency, because the model was not made with the policy. Only their mean latency is known: it is a share of the mean latency of their chains.",
+                "{} paths through hidden parts have only a mean latency and no distribution, because the model was made without --policy. Each mean latency is computed as a share of the mean latency of a chain.",
                 redacted.unmeasured
             ));
         }
         if assumed + limits > 0 {
             coverage.insert(format!(
-                "{assumed} assumptions and {limits} limits of the recordings are left out: each has a hidden name."
+                "{assumed} sentences about assumptions and {limits} sentences about limits of the recordings are left out, because they contain words that may be hidden names."
             ));
         }
         let left_out = self.model.chains.len() - self.chains.len();

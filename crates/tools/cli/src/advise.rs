@@ -1,6 +1,6 @@
 //! `onbeat advise`: shows what costs chains their time, and how to improve it.
 
-use onbeat_advise::{Advice, ChainBound, Options, Priorities, Report};
+use onbeat_advise::{Advice, ChainBound, Options, Priorities, Report, Rule};
 use onbeat_document::text::{duration, percent};
 use onbeat_document::titles::titles;
 use onbeat_document::Model;
@@ -167,13 +167,25 @@ fn block(
     let cost = match (advice.cost_ns, chain) {
         (Some(ns), Some(chain)) => {
             format!(
-                "up to {} ({}) of the latency of {chain}",
+                "saves up to {} ({}) of the latency of {chain}",
                 duration(ns),
                 percent(advice.share)
             )
         }
-        (None, Some(chain)) => format!("{} of the latency of {chain}", percent(advice.share)),
-        (_, None) => percent(advice.share),
+        // Here `share` is the share of lost items, or the delay divided by the period.
+        (None, Some(chain)) => match advice.rule {
+            Rule::Queue => format!("{} of items lost in {chain}", percent(advice.share)),
+            Rule::Release => format!(
+                "starts late by {} of the period (p99) in {chain}",
+                percent(advice.share)
+            ),
+            _ => format!("{} of the latency of {chain}", percent(advice.share)),
+        },
+        (_, None) => format!(
+            "{} is busy for {} of the time",
+            advice.subject,
+            percent(advice.share)
+        ),
     };
     let head = format!(
         "{number}. {}: {}",
@@ -262,8 +274,9 @@ fn write_bounds(out: &mut dyn Write, model: &Model, bounds: &[ChainBound]) -> Re
         }
     }
     for sentence in [
-        "note: bounds hold for executors that run all fetched callbacks before they fetch again,",
-        "      if no callback or message takes longer, or comes more often, than measured",
+        "note: bounds hold for executors that collect all ready callbacks, and run all of them before",
+        "      they collect again. No callback or message may take longer, or come more often, than",
+        "      measured",
     ] {
         writeln!(out, "{sentence}").map_err(CliError::Stdout)?;
     }

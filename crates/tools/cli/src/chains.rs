@@ -107,7 +107,7 @@ fn write_pairs<'m>(
         return Ok(());
     }
     pairs.sort_by_key(|(_, f)| std::cmp::Reverse(f.data_age_ns().max()));
-    let title = "From source to sink, over all paths";
+    let title = "Times from source to sink, over all paths between them";
     writeln!(out, "\n{}", screen.bold(title))?;
     for (e, f) in pairs {
         let cut = if e.cut {
@@ -122,8 +122,9 @@ fn write_pairs<'m>(
             None => "paths through a loop".into(),
         };
         let listed = match e.listed {
-            0 => "none of them a chain of this list".into(),
-            n => format!("{n} of them chains of this list"),
+            0 => "none of these paths is a chain of this list".into(),
+            1 => "1 of these paths is a chain of this list".into(),
+            n => format!("{n} of these paths are chains of this list"),
         };
         writeln!(out, "  {} outputs over {paths}, {listed}", f.outputs)?;
         for (name, dist) in [

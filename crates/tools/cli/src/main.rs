@@ -141,7 +141,7 @@ fn run(command: Command) -> Result<ExitStatus, CliError> {
         | Command::Top(_)
         | Command::Monitor(_) => {
             unreachable!(
-                "this subcommand belongs to another program, which runs in place of `onbeat`"
+                "`onbeat` starts another program for this subcommand, and does not run it itself"
             )
         }
         Command::Shaper(args) => shaper::run(args),

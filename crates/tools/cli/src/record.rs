@@ -102,7 +102,10 @@ impl Observer for Shown {
 
     fn refused(&mut self, why: &RecordError) {
         let why = onbeat_terminal::term::one_line(&why.to_string());
-        let _ = writeln!(io::stderr(), "note: recording as with --preload: {why}");
+        let _ = writeln!(
+            io::stderr(),
+            "note: BPF programs were refused, so onbeat records as with --preload: {why}"
+        );
     }
 }
 

@@ -1175,8 +1175,8 @@ fn a_plan_says_which_executions_it_leaves_out_and_what_it_promises() {
     let text = good(here, &plan, 0);
     let sentence = text.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in [
-        "left out: the slowest execution (0.5 % of all; took 392 ms, the other executions at most 88.",
-        "99.5 % of executions within [96.6, 98.6] ms",
+        "left out of the plan: the slowest execution (0.5 % of all; took 392 ms, the other executions at most 88.",
+        "99.5 % of executions have a latency within [96.6, 98.6] ms",
         "At most 2.34 % of later executions miss the last slot (95 % confidence; 201 executions",
     ] {
         assert!(sentence.contains(part), "{part}: {text}");

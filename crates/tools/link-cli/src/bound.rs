@@ -239,7 +239,7 @@ impl Description {
         }
         let none = || {
             CliError::Failed(
-                "the file of channels has no rate. Add \"rate\" to the file, or use --port.".into(),
+                "the file of channels does not give the rate of the wire in bit/s. Add \"rate\" to the file, for example \"1G\", or use --port.".into(),
             )
         };
         Ok((self.planned(self.rate.ok_or_else(none)?), None))
@@ -362,13 +362,13 @@ impl Rates {
                     megabits(measured)
                 ),
                 format!(
-                    "  the bounds hold for a rate of {}, which is an eighth below the measured rate.",
+                    "  the bounds hold if the port sends at {} or faster, an eighth below its measured rate.",
                     megabits(used)
                 ),
             ],
             _ => [
                 format!("port '{name}' has not measured a rate below the given rate of {given}:"),
-                "  the port detects only a fall of the rate by an eighth or more, and only while links wait for it."
+                "  the port notices a lower rate only if it is lower by over an eighth and links wait for the port."
                     .into(),
             ],
         }
@@ -380,24 +380,24 @@ fn assumptions(port: &Port, cpu: &Cpu, rates: Option<&Rates>) -> Vec<String> {
     let rate = match rates {
         None => "the wire has the given rate; a running port can measure this rate (--port)".into(),
         Some(rates) if rates.measured.is_some() => String::from(
-            "the wire keeps its measured rate; if it falls, chunks are too large until the port notices",
+            "the wire keeps its measured rate; after a fall, chunks are too large until the port notices",
         ),
         Some(_) => "the wire has the rate that is set for the port".into(),
     };
     vec![
         rate,
         "the sender's port is the bottleneck, and nothing else sends through it".into(),
-        "channels are TCP links; a host's links share a port of the given chunk size (Tcp::on_port)"
+        "each channel is a TCP link; a host's links share one port (Tcp::on_port) and its chunk size"
             .into(),
-        "few acknowledgements (40 bytes each) leave through the port; no bound includes them"
+        "the port sends only few acknowledgements (40 bytes each); no bound includes them"
             .into(),
-        "no channel sends more messages, or larger ones, than stated here".into(),
+        "no channel sends more or larger messages than stated for it".into(),
         format!(
-            "a link's thread does its work within {} after an event, except for stalls (--wake)",
+            "a link's thread does its work within {} after an event (--wake), if it does not stall",
             time(cpu.wake_ns)
         ),
         format!(
-            "stalls (a thread is later than --wake) add up to at most {} per message (--stall)",
+            "for one message, delays of threads beyond --wake add up to at most {} (--stall)",
             time(cpu.stall_ns)
         ),
         "no packet is lost, and TCP has left slow start; otherwise messages can exceed their bounds"

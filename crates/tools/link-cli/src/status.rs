@@ -218,7 +218,7 @@ fn port(port: &PortStatus) -> Option<String> {
     let (given, measured) = (megabits(port.given_bits_per_second), megabits(measured));
     let chunk = port.chunk_bytes;
     Some(format!(
-        "the port measures a rate of {measured} (given: {given}) and sends chunks of {chunk} bytes"
+        "the port measures a sending rate of {measured} (given: {given}) and sends chunks of {chunk} bytes"
     ))
 }
 

@@ -16,7 +16,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         "h" => 3600.0,
         unit => {
             return Err(format!(
-                "unknown unit '{unit}'. Write 500ms, 60s, 10min or 2h"
+                "unknown unit '{unit}'. Write a time such as 500ms, 60s, 10min or 2h"
             ))
         }
     };
@@ -34,7 +34,11 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         "K" | "k" | "KiB" => 10,
         "M" | "m" | "MiB" => 20,
         "G" | "g" | "GiB" => 30,
-        unit => return Err(format!("unknown unit '{unit}'. Write 64K, 16M or 1G")),
+        unit => {
+            return Err(format!(
+                "unknown unit '{unit}'. Write a size in bytes, such as 64K, 16M or 1G"
+            ))
+        }
     };
     let number: u64 = digits
         .parse()
@@ -62,7 +66,11 @@ pub fn parse_rate(text: &str) -> Result<u64, String> {
         "K" | "k" | "kbit" => 1e3,
         "M" | "Mbit" => 1e6,
         "G" | "Gbit" => 1e9,
-        unit => return Err(format!("unknown unit '{unit}'. Write 100M, 1G or 2.5G")),
+        unit => {
+            return Err(format!(
+                "unknown unit '{unit}'. Write a rate in bit/s, such as 100M, 1G or 2.5G"
+            ))
+        }
     };
     let number: f64 = digits
         .parse()

@@ -124,20 +124,16 @@ fn head(app: &App, buffer: &mut Buffer) {
         );
     } else if view.left_out_processes > 0 {
         let n = view.left_out_processes;
-        let what = if n == 1 {
-            "process that has created"
-        } else {
-            "processes that have created"
-        };
-        second = format!("left out: {n} {what} too many names and callbacks");
+        let processes = if n == 1 { "process" } else { "processes" };
+        second = format!("left out: {n} {processes} that created too many names and callbacks");
     } else if view.left_out > 0 {
         second = format!(
-            "{} values not counted, because a table already has 4096 names",
+            "not counted: {} values of new names, because a table holds at most 4096 names",
             view.left_out
         );
     } else if view.forgotten > 0 {
         second = format!(
-            "forgotten: {} table entries not seen for 10 min",
+            "removed: {} table entries without events for 10 min",
             view.forgotten
         );
         if view.forgotten_nodes > 0 {
@@ -195,7 +191,7 @@ fn table(app: &App, buffer: &mut Buffer, mut area: Rect) {
         line(
             buffer,
             (area.right() + 1, area.y),
-            "largest of each second",
+            "largest latency in each second",
             bold(),
         );
     }

@@ -44,8 +44,9 @@ impl Observer for Watching<'_> {
 
     fn refused(&mut self, why: &RecordError) {
         let why = term::one_line(&why.to_string());
-        self.sink
-            .note(&format!("watching as with --preload: {why}"));
+        self.sink.note(&format!(
+            "BPF programs were refused, so onbeat watches as with --preload: {why}"
+        ));
     }
 
     fn progress(&mut self, _: &Progress) {}

@@ -371,5 +371,5 @@ fn plans_that_cannot_follow_the_load_are_refused_with_advice() {
         let delta = p.servers.iter_mut().find(|s| s.name == "delta");
         delta.expect("it").slots_ms = vec![Slot(Ms(95 * MS), Ms(105 * MS))];
     };
-    assert!(refused(&later, None).contains("not latency bands"));
+    assert!(refused(&later, None).contains("cannot be used as latency bands"));
 }

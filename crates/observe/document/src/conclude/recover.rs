@@ -372,7 +372,9 @@ fn path(
     if callbacks.len() != topics.len() + 1 {
         let callback = callbacks.first().map_or("", |c| c.as_str());
         return Err(RecoverError::Evidence(format!(
-            "a path from '{callback}' does not have one topic per pair of callbacks"
+            "a path from '{callback}' must have one topic between each callback and the next, but it has {} callbacks and {} topics",
+            callbacks.len(),
+            topics.len()
         )));
     }
     let inside = own.iter().all(|&i| 0 < i && i < callbacks.len());

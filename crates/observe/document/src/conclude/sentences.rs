@@ -97,7 +97,7 @@ fn coverage(evidence: &Evidence, graph: &Graph) -> BTreeSet<String> {
     for (key, qos) in &evidence.endpoints {
         if qos.len() == qos::MOST {
             sentences.insert(format!(
-                "{} asks for {} or more QoS settings on {}. The model names only {} of them.",
+                "{} has publishers or subscriptions with at least {} different QoS settings on {}. The model lists only {} of these settings.",
                 key.node,
                 qos::MOST,
                 key.topic,
@@ -119,19 +119,20 @@ fn of_group(group: &Group) -> Option<String> {
             ));
         }
         Criterion::DataFlow => format!(
-            "because each output followed a new input of each of them (confidence {:.2})",
+            "because each output followed a new input of each of these callbacks (confidence {:.2})",
             group.confidence
         ),
     };
     let doubt = match group.state {
         JunctionState::Ambiguous if group.without_open.kind == JunctionKind::And => format!(
-            ". Perhaps only {} wait for one another: an input of the other callbacks was never the last one before an output. To settle this, state --junction '{}' with the inputs in brackets after the node, or record more runs",
+            ". Perhaps only {} wait for one another: the last input before an output was never an input of the other callbacks. To settle this, record more runs, or state --junction '{}' and add, in brackets after the node, the inputs that wait",
             group.without_open.inputs.join(" and "),
             group.statement(JunctionKind::And)
         ),
         JunctionState::Ambiguous => format!(
-            ". Only one of these callbacks publishes {topic}. Perhaps it publishes when its own input arrives, and only reads what the other callbacks stored. To settle this, state --junction '{}' (the callbacks wait) or the same with '= or' (they do not wait), or record more runs",
-            group.statement(JunctionKind::And)
+            ". Only one of these callbacks publishes {topic}. Perhaps it publishes when its own input arrives, and only reads what the other callbacks stored. To settle this, state --junction '{}' (the callbacks wait) or --junction '{}' (they do not wait), or record more runs",
+            group.statement(JunctionKind::And),
+            group.statement(JunctionKind::Or)
         ),
         JunctionState::Decided | JunctionState::Stated => String::new(),
     };
@@ -146,7 +147,7 @@ fn of_matching(group: &Group) -> Option<String> {
     let stated = group.criterion == Criterion::Stated;
     if group.matching == Matching::Nearest && (shown || stated) {
         return Some(format!(
-            "{node} is assumed to join those items into {topic} whose chains began nearest to one another, as a synchroniser by approximate time does. The recording does not show the time stamps in the messages."
+            "For each output on {topic}, {node} is assumed to join the items whose chains began nearest to one another in time, as a synchroniser by approximate time does. The recording does not show the time stamps in the messages."
         ));
     }
     (!shown).then(|| {
@@ -172,7 +173,7 @@ fn of_open(graph: &Graph, junctions: &[Junction]) -> Option<String> {
     let names = together(&topics).unwrap_or_else(|| topics.join(", "));
     (!topics.is_empty()).then(|| {
         format!(
-            "Each subscription that publishes {names} is assumed to do so when its own input arrives. The nodes of these subscriptions are unknown, so the subscriptions might wait for one another instead. Record the start of their processes to settle it."
+            "Each subscription that publishes on {names} is assumed to publish when its own input arrives. The nodes of these subscriptions are unknown, so the subscriptions might wait for one another instead. To settle this, record the start of their processes."
         )
     })
 }
@@ -183,9 +184,10 @@ fn of_doubt(group: &Group) -> String {
         let some = members.filter(|m| group.publishers.contains(*m) == publish);
         some.map(String::as_str).collect::<Vec<_>>().join(" and ")
     };
+    let (publishing, others) = (of(true), of(false));
     format!(
-        "{} is assumed to publish {} when its own input arrives, and only to read what {} stored. But each output followed a new input of each of these callbacks, so the publishing callback might also wait for the others. To settle this, state --junction '{}' (it does not wait) or the same with '= and' (it waits), or record more runs.",
-        of(true), group.topic, of(false), group.statement(JunctionKind::Or)
+        "{publishing} is assumed to publish {} when its own input arrives, and only to read what {others} stored. But each output followed a new input of each of these callbacks, so {publishing} might also wait for {others}. To settle this, state --junction '{}' (it does not wait) or --junction '{}' (it waits), or record more runs.",
+        group.topic, group.statement(JunctionKind::Or), group.statement(JunctionKind::And)
     )
 }
 
@@ -254,13 +256,13 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::HelperTime => format!("Threads that were made by callbacks' threads, but run no callbacks and publish nothing (a pool, OpenMP), used {:.1} ms of CPU time. It is unknown for which callbacks, so this time is missing in the callbacks' times.", n as f64 / 1e6),
         Note::Ignored(s) => format!("No chain goes through {s}, because it is infrastructure. {n} of its items were taken. Use --ignore to name other topics, or none."),
         Note::Input(s) => format!("Chains begin with {s}, whoever publishes it, as stated with --input. The latency of these chains counts from the publication of {s}."),
-        Note::Link(s) => format!("The link '{s}' was not followed: one of its callbacks did not run under that id."),
+        Note::Link(s) => format!("The link '{s}' was not followed: at least one of its two ids is not the id of a callback that ran."),
         Note::Junction(s) => format!("The junction '{s}' is used as stated with --junction."),
         Note::LostSwitch => format!("A scheduler event was missing {times}. Executions near a gap have no execution time, and count as untimed."),
         Note::NameRule(s) => format!("Names of nodes are rewritten by the rule '{s}', as stated with --normalise."),
         Note::NoInput(s) => format!("The input '{s}' was not followed: no callback took anything from it."),
         Note::NodeName(s) => format!("The node {s} is named after its process: its own name was not recorded."),
-        Note::OutOfOrder => format!("An event came {times} with an earlier time than the event before it. It counts at the later of the two times."),
+        Note::OutOfOrder => format!("An event was recorded with an earlier time than the event before it. For such an event, onbeat uses the later of the two times. This happened {times}."),
         Note::Outside(s) => format!("{s} was published outside of callbacks {times}. Chains of these items begin with the callback that takes the items."),
         Note::Overtaken(s) => format!("A callback took {n} items of {s} and then a later item before it published anything. The earlier items count as taken, but no chain follows them."),
         Note::Shared(s) => format!("{s} ran {times} together with other callbacks of its action, which rclpy runs without a break between them. These executions are not in its times."),
@@ -281,9 +283,9 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::UnknownCallback => format!("An unknown callback ran {times}: it was created before the recording."),
         Note::UnknownGoal(s) => format!("The recording does not show which goal of {s} was executed, or to which goal a result belongs. This happened {times}. No edge or chain leads to an execution whose goal is unknown."),
         Note::ModeUnseen(s) => format!("The mode {s} was asked for with --mode, and did not begin in {}.", if n == 1 { "one run".into() } else { format!("{n} runs") }),
-        Note::UnknownMachine => format!("A lifecycle node that was made before the recording changed its state {times}. Its name is unknown, so no mode began."),
+        Note::UnknownMachine => format!("The state of a lifecycle node changed {times}. The node was created before the recording, so its name is unknown, and no mode began."),
         Note::UnknownHandle => format!("An unknown endpoint was used {times}: it was created before the recording, or the event of its creation was lost."),
-        Note::UnknownWaiter(s) => format!("{s} was published {times} by one of several callbacks of a node that waited for responses: it is unknown by which one. No edge or chain begins with such a publication. The times of these callbacks do not contain the execution that published."),
+        Note::UnknownWaiter(s) => format!("{s} was published {times} by one of several callbacks that waited for responses in the same node. It is unknown which callback published. No edge or chain begins with these publications, and the executions that published are missing in the times of all callbacks."),
         Note::Unscheduled(s) => format!("{s} ran {times} on threads without scheduler events. Its execution time then includes preemption."),
         Note::Unclaimed(s) => format!("Items of the link {s} were received {times} by a thread that ran no callback at this time. No edge or chain continues from these items."),
         Note::UnseenTime => format!("Executors used {:.1} ms of CPU time in all for work that the recording does not show.", n as f64 / 1e6),

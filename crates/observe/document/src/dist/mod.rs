@@ -204,9 +204,9 @@ impl<'de> Deserialize<'de> for Dist {
         let stored = Stored::deserialize(deserializer)?;
         let bits = stored.bits;
         if !(LEAST_PRECISION..=PRECISION).contains(&bits) {
-            return Err(Error::custom(
-                "the buckets of a distribution have too few or too many bits",
-            ));
+            return Err(Error::custom(format!(
+                "the buckets of a distribution have a precision of {bits} bits, but {LEAST_PRECISION} to {PRECISION} bits are allowed"
+            )));
         }
         let mut buckets = BTreeMap::new();
         let mut total: u64 = 0;

@@ -632,7 +632,7 @@ fn the_model_does_not_guess_which_waiting_code_published() {
         !chains.iter().flat_map(|c| c.iter()).any(|c| c == witness),
         "{chains:?}"
     );
-    let said = "/done was published 5 times by one of several callbacks of a node that waited for responses";
+    let said = "/done was published 5 times by one of several callbacks that waited for responses";
     assert!(
         m.coverage.iter().any(|c| c.contains(said)),
         "{:?}",
@@ -812,8 +812,7 @@ fn a_late_publication_is_not_counted_for_the_next_response() {
     let m = model(&s);
     let found = edges(&m);
     assert!(!found.iter().any(|e| e.starts_with(GOALS)), "{found:?}");
-    let said =
-        "/done was published once by one of several callbacks of a node that waited for responses";
+    let said = "/done was published once by one of several callbacks that waited for responses";
     assert!(
         m.coverage.iter().any(|c| c.contains(said)),
         "{:?}",

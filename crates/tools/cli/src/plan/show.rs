@@ -99,7 +99,7 @@ fn promises(plan: &Plan) -> Vec<String> {
     )];
     lines.extend(p.bands.iter().map(|band| {
         format!(
-            "  {:>6} of executions within {} ms",
+            "  {:>6} of executions have a latency within {} ms",
             match percent(band.share) {
                 // Rounding must not hide the executions that are in no band.
                 all if all == percent(1.0) && band.share < 1.0 => exact(band.share),
@@ -155,7 +155,7 @@ fn left_out_of(left_out: &LeftOut, miss: Option<Miss>) -> String {
         )
     });
     format!(
-        "left out: {executions} ({} of all; took {took} ms, the other executions at most {} ms): {}{promise}",
+        "left out of the plan: {executions} ({} of all; took {took} ms, the other executions at most {} ms): {}{promise}",
         percent(left_out.share),
         ms(left_out.kept_ms),
         term::one_line(&left_out.cause)
@@ -168,8 +168,8 @@ fn miss(miss: Miss) -> String {
         None => "order statistic".into(),
     };
     format!(
-        "  at most {} of executions miss the last slot, at {} ms ({} confidence; {} executions of {} starts, \
-         worth {} independent ones; {tail})",
+        "  at most {} of later executions take longer than {} ms and miss the last slot ({} confidence; \
+         measured: {} executions in {} starts, worth {} independent executions; {tail})",
         miss.rate,
         ms(miss.limit_ms),
         percent(miss.confidence),

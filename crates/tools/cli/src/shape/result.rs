@@ -114,7 +114,7 @@ fn gates(summary: &Summary) -> Vec<Vec<String>> {
         );
         let counts = [
             (
-                "ends of slots with a thread in an unknown state",
+                "ends of slots at which a thread's state was unknown",
                 gate.unknown,
             ),
             (
@@ -122,7 +122,7 @@ fn gates(summary: &Summary) -> Vec<Vec<String>> {
                 gate.hard,
             ),
             (
-                "ends of slots whose work went on until the next slot began",
+                "ends of slots after which a thread worked until the next slot began",
                 gate.unfinished,
             ),
         ];

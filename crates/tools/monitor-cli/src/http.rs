@@ -29,7 +29,7 @@ pub struct Texts {
 }
 
 impl Default for Texts {
-    /// Returns texts without metrics, which are served before the first judgement.
+    /// Returns texts without metrics, which are served until the session has started.
     fn default() -> Texts {
         Texts {
             open_metrics: "# EOF\n".into(),

@@ -105,7 +105,7 @@ pub struct Session {
 
 impl Session {
     pub fn new(watch: Watch, out: Outputs, saving: Saving, has_times: bool) -> Session {
-        Session {
+        let mut session = Session {
             watch,
             out,
             saving,
@@ -119,7 +119,10 @@ impl Session {
             measured: BTreeSet::new(),
             forgotten: ([0; 2], 0),
             has_times,
-        }
+        };
+        // Without events nothing is judged, but a collector must see the counters.
+        session.show_metrics();
+        session
     }
 
     /// Reports whether any callback has run in the observed system.

@@ -237,7 +237,7 @@ fn the_verdict_counts_outputs_by_how_their_cycle_was_found() {
         let told = verdict
             .figures
             .iter()
-            .filter(|f| f.name.contains("outputs whose cycle "));
+            .filter(|f| f.name.contains("outputs whose cycle ") || f.name.contains("lineage and"));
         let told: Vec<_> = told.map(|f| (&*f.name, f.measured)).collect();
         let name = match expected {
             Attribution::Lineage => "outputs whose cycle is known from lineage",

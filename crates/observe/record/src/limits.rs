@@ -325,7 +325,7 @@ mod tests {
         symlink("/sys/fs/cgroup", &link).expect("a link");
         let said = refused(of(&link));
         assert!(
-            said.ends_with("leads to /sys/fs/cgroup. Give that path"),
+            said.ends_with("contains a symbolic link. Give the path /sys/fs/cgroup"),
             "{said}"
         );
         assert!(refused(of(Path::new("/sys/fs/cgroup/no such"))).contains("No such file"));

@@ -339,7 +339,7 @@ fn no_hidden_name_remains_in_a_redacted_model() {
             redacted.model.coverage
         );
         assert!(
-            said(&redacted.model, "1 assumptions and"),
+            said(&redacted.model, "1 sentences about assumptions and"),
             "{:?}",
             redacted.model.coverage
         );

@@ -239,7 +239,7 @@ mod tests {
         assert!(place("10.0.0.2")
             .unwrap_err()
             .to_string()
-            .contains("no recorded ports"));
+            .contains("has no ports for stream"));
         let packets = stream(Kind::Packets { link_type: 1 });
         assert!(check_port(&packets, &Target::Udp("[::1]".into())).is_ok());
     }

@@ -117,7 +117,7 @@ fn output_of_show_and_chains_fits_the_terminal_and_agrees_with_its_json() {
     }
     // An empty model is reported, with an exit code of its own.
     assert!(good(dir.path(), &["show", "empty.json"], 3).contains("No callback"));
-    assert!(good(dir.path(), &["chains", "empty.json"], 3).contains("No chain"));
+    assert!(good(dir.path(), &["chains", "empty.json"], 3).contains("has no chain"));
 }
 
 #[test]
@@ -1188,7 +1188,7 @@ fn a_plan_says_which_executions_it_leaves_out_and_what_it_promises() {
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["promises"]["left_out"]["executions"], 1);
     assert_eq!(json["promises"]["miss"]["rate"], 0.0234);
-    assert!(good(here, &["plan", "--check", "plan.yaml"], 0).contains("left out:"));
+    assert!(good(here, &["plan", "--check", "plan.yaml"], 0).contains("left out of the plan:"));
 
     // Whoever wants all executions, or a strategy without bands, gets no promise about a share.
     let all = fails(here, &[&plan[..], &["--miss", "0"]].concat(), 1);

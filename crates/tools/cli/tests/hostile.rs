@@ -428,7 +428,7 @@ fn memory_that_does_not_answer_is_not_waited_for(harness: &Harness) {
     let line = said.lines().find(|line| line.contains("did not answer"));
     assert!(
         line.is_some_and(|line| {
-            line.contains(&process) && line.contains("of user 65534 were skipped")
+            line.contains(&process) && line.contains("from processes of user 65534, because")
         }),
         "{said}"
     );

@@ -231,7 +231,7 @@ fn threads_are_restored_after_owner_and_guard_were_killed() {
     let done = recover(&state, &[]);
     assert_eq!(done.status.code(), Some(0), "{}", text(&done));
     assert!(
-        text(&done).contains("Restored 1 thread "),
+        text(&done).contains("restored 1 thread "),
         "{}",
         text(&done)
     );

@@ -88,7 +88,7 @@ fn two_recordings_are_compared_as_table_json_and_junit() {
     let dir = directory();
     let (code, table, _) = compare(&dir, &["a.mcap", "a.mcap"]);
     assert_eq!(code, Some(0), "{table}");
-    assert!(table.contains("1 of 1 topics as recorded"), "{table}");
+    assert!(table.contains("1 of 1 topics are as recorded"), "{table}");
     let limits = [
         "a.mcap",
         "b.mcap",

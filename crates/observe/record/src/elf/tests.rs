@@ -148,7 +148,7 @@ fn a_sparse_file_needs_memory_only_for_its_symbols() {
             64 => assert!(read.unwrap().get(NAME).is_some()),
             _ => {
                 let error = read.unwrap_err().to_string();
-                assert!(error.contains("larger than onbeat reads"), "{error}");
+                assert!(error.contains("exceed the number or the size"), "{error}");
             }
         }
     }

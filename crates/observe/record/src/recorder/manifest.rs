@@ -402,7 +402,7 @@ mod tests {
         manifest.node(3, "/a".into());
         assert_eq!(manifest.not_recovered().len(), 2);
         manifest.node(3, "/b".into());
-        assert!(manifest.not_recovered()[0].contains("which of its 2 nodes"));
+        assert!(manifest.not_recovered()[0].contains("it has 2 nodes"));
     }
 
     #[test]

@@ -220,7 +220,9 @@ fn junctions_of_a_guessed_node_stay_undecided_and_drop_no_lineage() {
         );
     }
     let said = |s: &&String| {
-        s.starts_with("Each subscription that publishes /y0, /y1 and 6 more (8 in all) is assumed ")
+        s.starts_with(
+            "Each subscription that publishes on /y0, /y1 and 6 more (8 in all) is assumed ",
+        )
     };
     assert_eq!(m.assumptions.iter().filter(said).count(), 1);
 }

@@ -40,10 +40,10 @@ fn print(plan: &Plan, found: &DryRun) -> Result<(), CliError> {
         heading(&mut out, "Threads")?;
         threads(plan, found).write(&mut out, &screen)?;
     }
-    let mut say =
-        |line: String| writeln!(out, "{}", term::one_line(&line)).map_err(CliError::Stdout);
     for sentence in sentences(found) {
-        say(sentence)?;
+        for line in wrap(&term::one_line(&sentence), screen.width) {
+            writeln!(out, "{line}").map_err(CliError::Stdout)?;
+        }
     }
     heading(&mut out, "Settings of this machine")?;
     settings(&found.preflight, &screen, &mut out)?;

@@ -43,7 +43,7 @@ pub enum LimitError {
     Domain(u32),
     #[error("--cgroup {}: {source}. Give the directory of a cgroup, for example /sys/fs/cgroup/system.slice/robot.service", path.display())]
     NoDirectory { path: PathBuf, source: io::Error },
-    #[error("--cgroup {}: this path contains a symbolic link. Give the path {}", path.display(), to.display())]
+    #[error("--cgroup {}: this path contains a symbolic link or '..'. Give the path {}", path.display(), to.display())]
     Link { path: PathBuf, to: PathBuf },
     #[error("--cgroup {} is not in a mounted cgroup hierarchy. Give a directory below a mount of cgroup or cgroup2 (findmnt -t cgroup,cgroup2)", .0.display())]
     NoCgroup(PathBuf),
@@ -325,11 +325,13 @@ mod tests {
         symlink("/sys/fs/cgroup", &link).expect("a link");
         let said = refused(of(&link));
         assert!(
-            said.ends_with("contains a symbolic link. Give the path /sys/fs/cgroup"),
+            said.ends_with("contains a symbolic link or '..'. Give the path /sys/fs/cgroup"),
             "{said}"
         );
         assert!(refused(of(Path::new("/sys/fs/cgroup/no such"))).contains("No such file"));
-        assert!(refused(of(Path::new("/sys/fs/cgroup/../../../tmp"))).contains("leads to /tmp"));
+        assert!(
+            refused(of(Path::new("/sys/fs/cgroup/../../../tmp"))).contains("Give the path /tmp")
+        );
         let domain = Limits {
             domain: Some(233),
             ..Limits::default()

@@ -44,7 +44,7 @@ def listen(path):
 
 
 class Seen:
-    """When which chains were seen as violated, in the order of time."""
+    """For each place: times, and the chains that the place showed as violated then."""
 
     def __init__(self, folder, port):
         self.seen, self.is_over = {place: [] for place in PLACES}, False
@@ -56,9 +56,11 @@ class Seen:
     def follow_journal(self):
         """Takes lines of the journal soon after they were written."""
         with open(self.journal, encoding="utf-8") as file:
+            rest = ""
             while not self.is_over:
-                now, text = time.monotonic_ns(), file.read()
-                for line in text.splitlines():
+                *lines, rest = (rest + file.read()).split("\n")
+                now = time.monotonic_ns()
+                for line in lines:
                     if " begins: " in line or ", too: " in line:
                         self.seen["journal"].append((now, set(map(int, CHAIN.findall(line)))))
                 time.sleep(POLL_S)

@@ -226,7 +226,7 @@ fn a_missed_deadline_an_overload_and_incast_are_reported() {
     let channels = ["--channel", "full=1,1M,1s", "--channel", "fits=2,1K,1s"];
     let (text, _) = run(dir.path(), &[&slow[..], &channels].concat(), 5);
     assert!(
-        text.contains("channels of priority 1 and above need"),
+        text.contains("full: no bound exists, because channels of priority 1 and above need"),
         "{text}"
     );
     assert!(

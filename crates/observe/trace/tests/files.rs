@@ -2,9 +2,11 @@
 //! it hits.
 mod common;
 
+use onbeat_trace::reader::ahead::{self, Prepare};
 use onbeat_trace::{block, Event, EventKind, Manifest, Reader, State, Writer, WriterOptions};
 use proptest::prelude::*;
 use std::path::Path;
+use std::sync::mpsc::channel;
 
 fn cases(cases: u32) -> ProptestConfig {
     ProptestConfig {
@@ -80,6 +82,72 @@ fn wake(time_ns: u64, number: u32) -> Event {
         tid: 1,
         kind: EventKind::Wake { waker_tid: number },
     }
+}
+
+/// Counts the events of each part. Fails at part `fails_at`.
+#[derive(Default)]
+struct Counts {
+    since: usize,
+    parts: usize,
+    fails_at: Option<usize>,
+    ended: bool,
+}
+
+impl Prepare for Counts {
+    type Made = usize;
+    type Error = &'static str;
+
+    fn event(&mut self, _: &Event) {
+        self.since += 1;
+    }
+
+    fn part(&mut self, last: bool) -> Result<usize, &'static str> {
+        self.ended = last;
+        self.parts += 1;
+        match self.fails_at == Some(self.parts) {
+            true => Err("the preparation fails"),
+            false => Ok(std::mem::take(&mut self.since)),
+        }
+    }
+}
+
+#[test]
+fn events_that_are_read_ahead_come_in_order_with_what_was_prepared() {
+    let dir = tempfile::tempdir().expect("directory");
+    let path = dir.path().join("trace");
+    let events: Vec<Event> = (0..100_000).map(|i| wake(i, i as u32)).collect();
+    write(&path, WriterOptions::default(), &events);
+    let mut reader = Reader::open(&path).expect("opened");
+    let (used, spare) = channel();
+    let (mut got, mut counts) = (Vec::new(), Counts::default());
+    let all = ahead::read(&mut reader, &mut counts, spare, |events, count| {
+        assert_eq!(events.len(), count);
+        got.extend_from_slice(&events);
+        used.send(events)
+            .map_err(|_| "the reading has ended")
+            .or(Ok(()))
+    });
+    assert_eq!(all, Ok(()));
+    assert!(counts.parts > 3 && counts.ended, "{}", counts.parts);
+    assert!(got == events);
+    assert_eq!(reader.stats().events, 100_000);
+
+    let mut fails = Counts {
+        fails_at: Some(3),
+        ..Counts::default()
+    };
+    let mut parts = 0;
+    let (_, spare) = channel();
+    let failed = ahead::read(&mut reader, &mut fails, spare, |_, _| {
+        parts += 1;
+        Ok(())
+    });
+    assert_eq!((failed, parts), (Err("the preparation fails"), 2));
+    let (_, spare) = channel();
+    let stopped = ahead::read(&mut reader, &mut Counts::default(), spare, |_, _| {
+        Err("the visitor stops")
+    });
+    assert_eq!(stopped, Err("the visitor stops"));
 }
 
 #[test]

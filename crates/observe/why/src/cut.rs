@@ -114,18 +114,24 @@ fn of_state(state: State) -> (Kind, By) {
 
 impl<F: Facts> Known<'_, F> {
     /// Cuts the time from the start of the first step to `end` into pieces. The pieces cover this
-    /// time without gaps or overlaps.
-    pub(crate) fn cut(&self, steps: &[ChainStep], end: u64) -> Vec<Piece> {
-        self.cut_with(steps, end, true)
+    /// time without gaps or overlaps. `list` must be empty; its memory is used.
+    pub(crate) fn cut(&self, steps: &[ChainStep], end: u64, list: Vec<Piece>) -> Vec<Piece> {
+        self.cut_with(steps, end, true, list)
     }
 
-    fn cut_with(&self, steps: &[ChainStep], end: u64, upstream: bool) -> Vec<Piece> {
+    fn cut_with(
+        &self,
+        steps: &[ChainStep],
+        end: u64,
+        upstream: bool,
+        list: Vec<Piece>,
+    ) -> Vec<Piece> {
         let Some(first) = steps.first() else {
-            return Vec::new();
+            return list;
         };
         let mut pieces = Pieces {
             at: first.start_ns,
-            list: Vec::with_capacity(4 * steps.len()),
+            list,
         };
         for (i, step) in steps.iter().enumerate() {
             let until = steps.get(i + 1).map_or(end, |next| next.published_ns);
@@ -307,7 +313,7 @@ impl<F: Facts> Known<'_, F> {
         if upstream && pieces.at < until {
             let key = (step.callback, step.start_ns);
             let steps = self.joins.get(&key).map_or(&[][..], Vec::as_slice);
-            for other in self.cut_with(steps, until, false) {
+            for other in self.cut_with(steps, until, false, Vec::new()) {
                 // Before its source began, nothing delayed the other input.
                 pieces.until(other.begin.min(until), waits(None));
                 let meanwhile = match (other.kind, other.by) {

@@ -131,6 +131,17 @@ impl<T> Every<T> {
         });
     }
 
+    /// Adds a copy of an execution of a chain, as [`Every::ended`] does.
+    pub fn ended_like(&mut self, end: &ChainEnd, what: T) {
+        let mut steps = self.follow.spare();
+        steps.extend_from_slice(&end.steps);
+        self.follow.ended(Ended {
+            steps,
+            end: end.end_ns,
+            what,
+        });
+    }
+
     /// Calls `report` for each execution that later events cannot change. `report` gets the
     /// caller's data and the execution's stretches. At the end of the events, set `all` to report
     /// the rest.
@@ -156,6 +167,7 @@ impl<T> Every<T> {
             cuts.clear();
             cuts.extend(pieces.iter().map(Cut::of));
             report(ended.what, &cuts);
+            self.follow.take_back(ended.steps, pieces);
         }
         self.follow.forget();
     }

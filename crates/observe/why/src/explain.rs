@@ -336,6 +336,11 @@ impl Subjects {
         });
     }
 
+    /// Returns an empty list of steps.
+    pub(crate) fn spare(&mut self) -> Vec<ChainStep> {
+        self.follow.spare()
+    }
+
     pub(crate) fn asks_for(
         &mut self,
         synth: &Synth,
@@ -394,6 +399,7 @@ impl Subjects {
                     .kept
                     .offer(subject.choice, (start, latency), &pieces);
             }
+            self.follow.take_back(ended.steps, pieces);
         }
     }
 

@@ -35,7 +35,17 @@ pub(crate) struct Follow<T> {
     next_forget: u64,
     /// The current names of threads. `None` if the names in the synthesis are used.
     names: Option<ThreadNames>,
+    spare: Spare,
 }
+
+/// Empty lists whose memory is used again.
+#[derive(Debug, Clone, Default)]
+struct Spare {
+    steps: Vec<Vec<ChainStep>>,
+    pieces: Vec<Piece>,
+}
+
+const SPARE_STEPS_MAX: usize = 1 << 12;
 
 impl<T> Follow<T> {
     /// Creates a history of a recording that suffices for executions with latencies up to
@@ -54,7 +64,23 @@ impl<T> Follow<T> {
             last: 0,
             next_forget: 0,
             names: None,
+            spare: Spare::default(),
         }
+    }
+
+    /// Returns an empty list of steps.
+    pub(crate) fn spare(&mut self) -> Vec<ChainStep> {
+        self.spare.steps.pop().unwrap_or_default()
+    }
+
+    /// Takes back the lists of an execution that was cut.
+    pub(crate) fn take_back(&mut self, mut steps: Vec<ChainStep>, mut pieces: Vec<Piece>) {
+        if self.spare.steps.len() < SPARE_STEPS_MAX {
+            steps.clear();
+            self.spare.steps.push(steps);
+        }
+        pieces.clear();
+        self.spare.pieces = pieces;
     }
 
     pub(crate) fn push(&mut self, event: &Event) {
@@ -140,7 +166,8 @@ impl<T> Follow<T> {
             facts,
             joins: &self.joins,
         };
-        let mut pieces = known.cut(&ended.steps, ended.end);
+        let spare = std::mem::take(&mut self.spare.pieces);
+        let mut pieces = known.cut(&ended.steps, ended.end, spare);
         let names = self.names.as_ref();
         for piece in &mut pieces {
             piece.by = component(facts, names, piece.by);

@@ -7,15 +7,18 @@
 //! its own.
 
 use crate::explain::{Explanation, Question, Subjects};
-use crate::spool::{put, Records, Spool};
+use crate::spool::{put, put_head, Records, Spool, OF_THREADS_MAX};
 use onbeat_document::Model;
 use onbeat_synth::followed::{each, Arrival, ChainEnd, ChainStep, Held, Joined, PathStep};
 use onbeat_synth::named::Named;
 use onbeat_synth::observe::Observation;
 use onbeat_synth::{Synth, SynthOptions};
-use onbeat_trace::{Event, EventKind, UNSCHEDULED};
+use onbeat_trace::reader::ahead::{self, Prepare};
+use onbeat_trace::{Event, EventKind, Reader, UNSCHEDULED};
 use rustc_hash::FxHashMap;
+use std::convert::Infallible;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::sync::mpsc::{channel, Receiver};
 
 /// The kinds of records. The comment of each kind says what happened and which fields follow.
 ///
@@ -46,24 +49,18 @@ mod record {
     /// A record of a new thread. Threads are numbered in the order of these records. Fields: pid
     /// and tid of the thread.
     pub(super) const THREAD: u8 = 10;
-    /// A thread waited for a CPU. Fields: the number of the waiting thread, the times since the
-    /// begin and since the end of the wait, and the id of the thread that had the CPU.
-    pub(super) const HELD: u8 = 11;
+    /// The recorder lost events. No fields follow.
+    pub(super) const LOST: u8 = 11;
+    /// A thread waited for a CPU. Fields: the id of the waiting thread, the times since the begin and
+    /// since the end of the wait, and the id of the thread that had the CPU.
+    pub(super) const HELD: u8 = 12;
     /// A callback was executed. Fields: the id of the thread, the times since the start and since
     /// the end of the execution, and the number of the callback.
-    pub(super) const RAN: u8 = 12;
+    pub(super) const RAN: u8 = 13;
     /// A chain was executed. Fields: twice the number of the path, plus 1 if the chain is cut; the
     /// number of bytes in the following fields; the time since the end of the execution; the fields
     /// of the steps, as `put_times` writes them.
-    pub(super) const CHAIN: u8 = 13;
-    /// A synchroniser joined its inputs. Fields:
-    ///
-    /// - the number of the synchroniser, the time since the join, and the number of steps;
-    /// - for each step, twice the number of the callback, plus 1 if
-    ///   [`ChainStep::own`](super::ChainStep::own) is set;
-    /// - for each step, the number of the name plus 1, or 0 without a name;
-    /// - the fields of the steps, as `put_times` writes them.
-    pub(super) const JOINED: u8 = 14;
+    pub(super) const CHAIN: u8 = 14;
     /// A kind that occurs rarely. Fields: a value of [`rare`](super::rare), and the fields of that
     /// kind.
     pub(super) const RARE: u8 = 15;
@@ -76,8 +73,14 @@ mod life {
 }
 
 mod rare {
-    /// The recorder lost events. No fields follow.
-    pub(super) const LOST: u64 = 0;
+    /// A synchroniser joined its inputs. Fields:
+    ///
+    /// - the number of the synchroniser, the time since the join, and the number of steps;
+    /// - for each step, twice the number of the callback, plus 1 if
+    ///   [`ChainStep::own`](super::ChainStep::own) is set;
+    /// - for each step, the number of the name plus 1, or 0 without a name;
+    /// - the fields of the steps, as `put_times` writes them.
+    pub(super) const JOINED: u64 = 0;
     /// A thread has a new name. Fields: the numbers that
     /// [`Named::to_words`](onbeat_synth::named::Named::to_words) returns.
     pub(super) const NAMED: u64 = 1;
@@ -85,6 +88,8 @@ mod rare {
     /// start, and the time since the callback's input was published or its timer was due.
     pub(super) const ARRIVAL: u64 = 2;
 }
+
+const _: () = assert!(record::LOST == OF_THREADS_MAX);
 
 #[derive(Debug, Clone, Copy)]
 struct Known {
@@ -103,14 +108,38 @@ pub trait Room: Read + Write + Seek {}
 
 impl<T: Read + Write + Seek> Room for T {}
 
+/// The records of threads for some consecutive events.
+#[derive(Default)]
+struct Acts {
+    bytes: Vec<u8>,
+    /// For each event, where its records end in `bytes`.
+    ends: Vec<u32>,
+}
+
+/// Writes the records of threads. It needs the events alone, so it can run ahead of the synthesis on
+/// the thread that reads them.
+#[derive(Default)]
+struct Scribe {
+    acts: Acts,
+    /// The time of the last event.
+    now: u64,
+    /// The time of the last record.
+    recorded: u64,
+    threads: FxHashMap<u32, Known>,
+    count: u64,
+    spare: Option<Receiver<Acts>>,
+}
+
 /// Makes a model from events in one pass. Also writes a spool: a sequence of records that are
 /// needed to explain executions later.
 pub struct Once {
     synth: Synth,
     spool: Spool<Box<dyn Room>>,
-    threads: FxHashMap<u32, Known>,
-    count: u64,
+    scribe: Scribe,
+    /// The time of the last event that the synthesis got.
     now: u64,
+    /// The time of the last record of a thread in the spool.
+    recorded: u64,
     callbacks: bool,
     scratch: Vec<u8>,
     /// Lists of steps that have been written. The synthesis takes them back to use their memory
@@ -144,23 +173,58 @@ impl Once {
         Once {
             synth,
             spool: Spool::new(room),
-            threads: FxHashMap::default(),
-            count: 0,
+            scribe: Scribe::default(),
             now: 0,
+            recorded: 0,
             callbacks,
             scratch: Vec::new(),
             done: Vec::new(),
         }
     }
 
+    /// Processes all events of a trace. Another thread reads them and writes the records of threads
+    /// meanwhile. Calls `progress` from time to time with the number of events so far.
+    pub fn read(&mut self, reader: &mut Reader, mut progress: impl FnMut(u64)) {
+        let mut scribe = std::mem::take(&mut self.scribe);
+        let (used_acts, spare_acts) = channel();
+        let (used_events, spare_events) = channel();
+        scribe.spare = Some(spare_acts);
+        let mut count = 0;
+        let Ok(()) = ahead::read(reader, &mut scribe, spare_events, |events, acts| {
+            progress(count);
+            count += events.len() as u64;
+            self.process(&events, &acts);
+            // The reading thread may have ended already.
+            let _ = (used_events.send(events), used_acts.send(acts));
+            Ok(())
+        });
+        self.scribe = scribe;
+    }
+
     /// Processes the next event. The caller must pass events in time order.
     pub fn push(&mut self, event: &Event) {
-        self.now = self.now.max(event.time_ns);
-        self.spool_event(event);
-        self.synth.push(event);
-        if self.synth.has_followed() {
-            self.spool_followed();
+        self.scribe.event(event);
+        let acts = std::mem::take(&mut self.scribe.acts);
+        self.process(std::slice::from_ref(event), &acts);
+    }
+
+    /// Passes events to the synthesis. Writes their records to the spool, and after the records of an
+    /// event, the reports of the synthesis about it.
+    fn process(&mut self, events: &[Event], acts: &Acts) {
+        let (mut written, mut end) = (0, 0);
+        for (event, acts_end) in events.iter().zip(&acts.ends) {
+            self.now = self.now.max(event.time_ns);
+            if *acts_end != end {
+                (self.recorded, end) = (self.now, *acts_end);
+            }
+            self.synth.push(event);
+            if self.synth.has_followed() {
+                self.spool.append(&acts.bytes[written..end as usize]);
+                written = end as usize;
+                self.spool_followed();
+            }
         }
+        self.spool.append(&acts.bytes[written..]);
     }
 
     /// Ends the pass. Returns the model and the spool.
@@ -177,7 +241,100 @@ impl Once {
         }
     }
 
-    fn spool_event(&mut self, event: &Event) {
+    /// Writes what the synthesis has reported since the last call. The order of the records is the
+    /// order in which `Subjects` needs them.
+    fn spool_followed(&mut self) {
+        let (now, spool) = (self.now, &mut self.spool);
+        let since = now - self.recorded;
+        each(self.synth.drain_named(), |named| {
+            let to = spool.record(since, record::RARE);
+            put(to, rare::NAMED);
+            named.to_words().iter().for_each(|w| put(to, u64::from(*w)));
+        });
+        each(self.synth.drain_held(), |held| {
+            let to = spool.record(since, record::HELD);
+            put(to, u64::from(held.tid));
+            put(to, now.wrapping_sub(held.begin_ns));
+            put(to, now.wrapping_sub(held.end_ns));
+            put(to, u64::from(held.by_tid));
+        });
+        each(self.synth.drain_joins(), |joined| {
+            let to = spool.record(since, record::RARE);
+            put(to, rare::JOINED);
+            put(to, u64::from(joined.synchroniser));
+            put(to, now.wrapping_sub(joined.time_ns));
+            put(to, joined.steps.len() as u64);
+            for step in &joined.steps {
+                let name = step.name.map_or(0, |n| u64::from(n) + 1);
+                put(to, u64::from(step.callback) << 1 | u64::from(step.own));
+                put(to, name);
+            }
+            put_times(to, now, &joined.steps);
+            self.done.push(joined.steps);
+        });
+        each(self.synth.drain_arrivals(), |arrival| {
+            if self.callbacks {
+                let to = spool.record(since, record::RARE);
+                put(to, rare::ARRIVAL);
+                put(to, u64::from(arrival.callback));
+                put(to, u64::from(arrival.tid));
+                put(to, now.wrapping_sub(arrival.start_ns));
+                put(to, now.wrapping_sub(arrival.since_ns));
+            }
+        });
+        each(self.synth.drain_observations(), |observation| {
+            if let Observation::Execution {
+                callback,
+                tid,
+                start_ns,
+                end_ns,
+                ..
+            } = observation
+            {
+                let to = spool.record(since, record::RAN);
+                put(to, u64::from(tid));
+                put(to, now.wrapping_sub(start_ns));
+                put(to, now.wrapping_sub(end_ns));
+                put(to, u64::from(callback));
+            }
+        });
+        each(self.synth.drain_chain_ends(), |end| {
+            self.scratch.clear();
+            put(&mut self.scratch, now.wrapping_sub(end.end_ns));
+            put_times(&mut self.scratch, now, &end.steps);
+            let to = spool.record(since, record::CHAIN);
+            put(to, u64::from(end.path) << 1 | u64::from(end.cut));
+            put(to, self.scratch.len() as u64);
+            to.extend_from_slice(&self.scratch);
+            self.done.push(end.steps);
+        });
+        for steps in self.done.drain(..) {
+            self.synth.take_back(steps);
+        }
+    }
+}
+
+impl Prepare for Scribe {
+    type Made = Acts;
+    type Error = Infallible;
+
+    fn event(&mut self, event: &Event) {
+        self.now = self.now.max(event.time_ns);
+        self.write(event);
+        self.acts.ends.push(self.acts.bytes.len() as u32);
+    }
+
+    fn part(&mut self, _: bool) -> Result<Acts, Infallible> {
+        let spare = self.spare.as_ref().and_then(|spare| spare.try_recv().ok());
+        let mut next = spare.unwrap_or_default();
+        next.bytes.clear();
+        next.ends.clear();
+        Ok(std::mem::replace(&mut self.acts, next))
+    }
+}
+
+impl Scribe {
+    fn write(&mut self, event: &Event) {
         use record::*;
         let number = |n: u32| u64::from(n);
         let (kind, value) = match &event.kind {
@@ -201,7 +358,7 @@ impl Once {
             EventKind::Fork { .. } => (LIFE, Some(life::FORK)),
             EventKind::Exit => (LIFE, Some(life::EXIT)),
             EventKind::Lost { .. } => {
-                put(self.spool.record(self.now, RARE), rare::LOST);
+                self.record(LOST);
                 return;
             }
             kind if crate::history::is_ignored(kind) => return,
@@ -217,7 +374,7 @@ impl Once {
                 event.tid,
                 matches!(kind, SWITCH_IN | CPU_TIME | ACTED),
             );
-            let to = self.spool.record(now, kind);
+            let to = self.record(kind);
             put(to, number);
             value.into_iter().for_each(|value| put(to, value));
             if kind == ACTED {
@@ -225,6 +382,7 @@ impl Once {
             }
             return;
         };
+        let mut pending = None;
         match kind {
             ACTED if thread.running => {
                 thread.acted = Some(now);
@@ -234,26 +392,36 @@ impl Once {
             // thread has lost its CPU.
             PREEMPTED | ASLEEP | STOLEN | CPU_TIME => thread.acted = None,
             WAKE | WOKEN | LOCK_WAIT => {}
-            _ => {
-                if let Some(acted) = thread.acted.take() {
-                    let to = self.spool.record(now, ACTED);
-                    put(to, thread.number);
-                    put(to, now - acted);
-                }
-            }
+            _ => pending = thread.acted.take(),
         }
         match kind {
             SWITCH_IN | CPU_TIME | ACTED => thread.running = true,
             PREEMPTED | ASLEEP | LIFE => thread.running = false,
             _ => {}
         }
-        let to = self.spool.record(now, kind);
-        put(to, thread.number);
+        let number = thread.number;
+        if let Some(acted) = pending {
+            let to = self.record(ACTED);
+            put(to, number);
+            put(to, now - acted);
+        }
+        let to = self.record(kind);
+        put(to, number);
         match (kind, value) {
             (ACTED, _) => put(to, 0),
             (_, Some(value)) => put(to, value),
             _ => {}
         }
+    }
+
+    /// Begins a record at the time of the event. Returns the bytes to which the caller must append
+    /// the record's numbers.
+    #[inline]
+    fn record(&mut self, kind: u8) -> &mut Vec<u8> {
+        let to = &mut self.acts.bytes;
+        put_head(to, self.now - self.recorded, kind);
+        self.recorded = self.now;
+        to
     }
 
     /// Writes a record for a thread that is new, or whose id is used again. Returns the thread's
@@ -268,82 +436,10 @@ impl Once {
             acted: None,
         };
         self.threads.insert(tid, known);
-        let to = self.spool.record(self.now, record::THREAD);
+        let to = self.record(record::THREAD);
         put(to, u64::from(pid));
         put(to, u64::from(tid));
         number
-    }
-
-    /// Writes what the synthesis has reported since the last call. The order of the records is the
-    /// order in which `Subjects` needs them.
-    fn spool_followed(&mut self) {
-        let (now, spool, threads) = (self.now, &mut self.spool, &self.threads);
-        each(self.synth.drain_named(), |named| {
-            let to = spool.record(now, record::RARE);
-            put(to, rare::NAMED);
-            named.to_words().iter().for_each(|w| put(to, u64::from(*w)));
-        });
-        each(self.synth.drain_held(), |held| {
-            if let Some(thread) = threads.get(&held.tid) {
-                let to = spool.record(now, record::HELD);
-                put(to, thread.number);
-                put(to, now.wrapping_sub(held.begin_ns));
-                put(to, now.wrapping_sub(held.end_ns));
-                put(to, u64::from(held.by_tid));
-            }
-        });
-        each(self.synth.drain_joins(), |joined| {
-            let to = spool.record(now, record::JOINED);
-            put(to, u64::from(joined.synchroniser));
-            put(to, now.wrapping_sub(joined.time_ns));
-            put(to, joined.steps.len() as u64);
-            for step in &joined.steps {
-                let name = step.name.map_or(0, |n| u64::from(n) + 1);
-                put(to, u64::from(step.callback) << 1 | u64::from(step.own));
-                put(to, name);
-            }
-            put_times(to, now, &joined.steps);
-            self.done.push(joined.steps);
-        });
-        each(self.synth.drain_arrivals(), |arrival| {
-            if self.callbacks {
-                let to = spool.record(now, record::RARE);
-                put(to, rare::ARRIVAL);
-                put(to, u64::from(arrival.callback));
-                put(to, u64::from(arrival.tid));
-                put(to, now.wrapping_sub(arrival.start_ns));
-                put(to, now.wrapping_sub(arrival.since_ns));
-            }
-        });
-        each(self.synth.drain_observations(), |observation| {
-            if let Observation::Execution {
-                callback,
-                tid,
-                start_ns,
-                end_ns,
-                ..
-            } = observation
-            {
-                let to = spool.record(now, record::RAN);
-                put(to, u64::from(tid));
-                put(to, now.wrapping_sub(start_ns));
-                put(to, now.wrapping_sub(end_ns));
-                put(to, u64::from(callback));
-            }
-        });
-        each(self.synth.drain_chain_ends(), |end| {
-            self.scratch.clear();
-            put(&mut self.scratch, now.wrapping_sub(end.end_ns));
-            put_times(&mut self.scratch, now, &end.steps);
-            let to = spool.record(now, record::CHAIN);
-            put(to, u64::from(end.path) << 1 | u64::from(end.cut));
-            put(to, self.scratch.len() as u64);
-            to.extend_from_slice(&self.scratch);
-            self.done.push(end.steps);
-        });
-        for steps in self.done.drain(..) {
-            self.synth.take_back(steps);
-        }
     }
 }
 
@@ -437,13 +533,19 @@ impl<R: Read> Replay<R> {
                 let thread = (r.short()?, r.short()?);
                 self.threads.push(thread);
             }
+            record::LOST => {
+                let lost = EventKind::Lost {
+                    probe: Default::default(),
+                    count: 1,
+                };
+                self.event((0, 0), (now, now), lost);
+            }
             record::HELD => {
-                let thread = r.number()?;
                 let held = Held {
-                    tid: self.thread(thread)?.1,
-                    begin_ns: now.wrapping_sub(self.records.number()?),
-                    end_ns: now.wrapping_sub(self.records.number()?),
-                    by_tid: self.records.short()?,
+                    tid: r.short()?,
+                    begin_ns: now.wrapping_sub(r.number()?),
+                    end_ns: now.wrapping_sub(r.number()?),
+                    by_tid: r.short()?,
                 };
                 self.subjects.held(held);
             }
@@ -455,32 +557,25 @@ impl<R: Read> Replay<R> {
                 self.subjects.ran(callback, tid, times);
             }
             record::CHAIN => self.chain(synth, now)?,
-            record::JOINED => {
-                let synchroniser = r.short()?;
-                let time_ns = now.wrapping_sub(r.number()?);
-                let mut path = Vec::new();
-                for _ in 0..r.number()? {
-                    let callback = r.number()?;
-                    path.push(PathStep {
-                        callback: (callback >> 1) as u32,
-                        own: callback & 1 == 1,
-                        name: r.number()?.checked_sub(1).map(|n| n as u32),
-                    });
-                }
-                let joined = Joined {
-                    synchroniser,
-                    time_ns,
-                    steps: times(r, now, &path)?,
-                };
-                self.subjects.joined(joined);
-            }
             record::RARE => match r.number()? {
-                rare::LOST => {
-                    let lost = EventKind::Lost {
-                        probe: Default::default(),
-                        count: 1,
+                rare::JOINED => {
+                    let synchroniser = r.short()?;
+                    let time_ns = now.wrapping_sub(r.number()?);
+                    let mut path = Vec::new();
+                    for _ in 0..r.number()? {
+                        let callback = r.number()?;
+                        path.push(PathStep {
+                            callback: (callback >> 1) as u32,
+                            own: callback & 1 == 1,
+                            name: r.number()?.checked_sub(1).map(|n| n as u32),
+                        });
+                    }
+                    let joined = Joined {
+                        synchroniser,
+                        time_ns,
+                        steps: times(r, now, &path, Vec::new())?,
                     };
-                    self.event((0, 0), (now, now), lost);
+                    self.subjects.joined(joined);
                 }
                 rare::NAMED => {
                     let mut words = [0; 5];
@@ -611,16 +706,21 @@ impl<R: Read> Replay<R> {
             end_ns,
             cut,
             reread: false,
-            steps: times(r, now, steps)?,
+            steps: times(r, now, steps, subjects.spare())?,
         };
         self.subjects.chain_ended(synth, end);
         Ok(())
     }
 }
 
-fn times<R: Read>(r: &mut Records<R>, now: u64, path: &[PathStep]) -> io::Result<Vec<ChainStep>> {
+/// Reads the steps of a path and appends them to `steps`.
+fn times<R: Read>(
+    r: &mut Records<R>,
+    now: u64,
+    path: &[PathStep],
+    mut steps: Vec<ChainStep>,
+) -> io::Result<Vec<ChainStep>> {
     let mut before = now;
-    let mut steps = Vec::with_capacity(path.len());
     for at in path {
         let flags = r.number()?;
         let published_ns = before.wrapping_add(unzigzag(r.number()?));

@@ -1,13 +1,18 @@
 //! Writes and reads the observations of a pass over a recording, as compact bytes.
 //!
 //! A record is a list of numbers of variable length. Its first number holds its kind and the time since
-//! the record before it. A block is its length in bytes, followed by whole records.
+//! the record of a thread before it, or since 0. Kinds up to [`OF_THREADS_MAX`] are records of threads.
+//! A block is its length in bytes, followed by whole records.
 
 use std::io::{self, Read, Write};
 
 const BLOCK: usize = 1 << 16;
 
 const KIND_BITS: u32 = 4;
+
+/// The last kind of the records of threads. Other records can be written between them later: they do
+/// not change the times of records after them.
+pub(crate) const OF_THREADS_MAX: u8 = 11;
 
 /// The shortest time in ns that does not fit into one number together with the kind of the record.
 /// A second number stores such a time.
@@ -24,12 +29,20 @@ pub(crate) fn put(to: &mut Vec<u8>, mut n: u64) {
     to.push(n as u8);
 }
 
+/// Begins a record, `since` ns after the last record of a thread.
+#[inline]
+pub(crate) fn put_head(to: &mut Vec<u8>, since: u64, kind: u8) {
+    put(to, since.min(LONG) << KIND_BITS | u64::from(kind));
+    if since >= LONG {
+        put(to, since);
+    }
+}
+
 /// Writes records to `out`. After a write error, the spool drops all further records, and
 /// [`Spool::finish`] returns the error.
 pub(crate) struct Spool<W> {
     out: W,
     block: Vec<u8>,
-    time: u64,
     failed: Option<io::Error>,
 }
 
@@ -38,27 +51,26 @@ impl<W: Write> Spool<W> {
         Spool {
             out,
             block: Vec::with_capacity(2 * BLOCK),
-            time: 0,
             failed: None,
         }
     }
 
-    /// Begins a record at `time`, which must not be before the time of an earlier record. Returns
-    /// the bytes to which the caller must append the record's numbers.
-    #[inline]
-    pub(crate) fn record(&mut self, time: u64, kind: u8) -> &mut Vec<u8> {
+    /// Adds whole records.
+    pub(crate) fn append(&mut self, records: &[u8]) {
+        self.block.extend_from_slice(records);
         if self.block.len() >= BLOCK {
             self.flush();
         }
-        let since = time - self.time;
-        self.time = time;
-        put(
-            &mut self.block,
-            since.min(LONG) << KIND_BITS | u64::from(kind),
-        );
-        if since >= LONG {
-            put(&mut self.block, since);
+    }
+
+    /// Begins a record, `since` ns after the last record of a thread. Returns the bytes to which the
+    /// caller must append the record's numbers.
+    #[inline]
+    pub(crate) fn record(&mut self, since: u64, kind: u8) -> &mut Vec<u8> {
+        if self.block.len() >= BLOCK {
+            self.flush();
         }
+        put_head(&mut self.block, since, kind);
         &mut self.block
     }
 
@@ -121,8 +133,12 @@ impl<R: Read> Records<R> {
             LONG => self.number()?,
             since => since,
         };
-        self.time = self.time.wrapping_add(since);
-        Ok(Some((self.time, first as u8 & ((1 << KIND_BITS) - 1))))
+        let kind = first as u8 & ((1 << KIND_BITS) - 1);
+        let time = self.time.wrapping_add(since);
+        if kind <= OF_THREADS_MAX {
+            self.time = time;
+        }
+        Ok(Some((time, kind)))
     }
 
     #[inline]
@@ -159,6 +175,7 @@ mod tests {
     fn spooled_records_are_read_as_they_were_written() {
         let numbers = [0, 1, 127, 128, 1 << 40, u64::MAX];
         let mut spool = Spool::new(Vec::new());
+        let (mut times, mut of_thread) = (Vec::new(), 0);
         for round in 0..20_000u64 {
             let kind = (round % 16) as u8;
             let time = if round < 10_000 {
@@ -166,20 +183,23 @@ mod tests {
             } else {
                 u64::MAX
             };
-            let to = spool.record(time, kind);
+            let to = spool.record(time - of_thread, kind);
             numbers.iter().for_each(|n| put(to, *n));
+            if kind <= OF_THREADS_MAX {
+                of_thread = time;
+            }
+            times.push((time, kind));
         }
+        let mut apart = Vec::new();
+        put_head(&mut apart, u64::MAX - of_thread, 3);
+        numbers.iter().for_each(|n| put(&mut apart, *n));
+        spool.append(&apart);
+        times.push((u64::MAX, 3));
         let written = spool.finish().unwrap();
         assert!(written.len() > 2 * BLOCK);
         let mut records = Records::new(written.as_slice());
-        for round in 0..20_000u64 {
-            let (time, kind) = records.next().unwrap().unwrap();
-            let wanted = if round < 10_000 {
-                round * 1000
-            } else {
-                u64::MAX
-            };
-            assert_eq!((time, u64::from(kind)), (wanted, round % 16));
+        for wanted in times {
+            assert_eq!(records.next().unwrap(), Some(wanted));
             records.skip(2);
             let rest: Vec<u64> = (2..6).map(|_| records.number().unwrap()).collect();
             assert_eq!(rest, numbers[2..]);

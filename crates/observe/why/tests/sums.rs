@@ -64,6 +64,34 @@ fn explain_at_once(
     once.finish().spooled.explain(questions).unwrap()
 }
 
+/// Checks that a pass explains all chains and callbacks of a trace alike, whether it gets the events
+/// one by one or reads them ahead.
+fn check_read_ahead(path: &Path) {
+    let (model, options) = model(&read(path), SynthOptions::new(run()));
+    let targets = model.chains.iter().map(|chain| Target::chain(chain, &[]));
+    let callbacks = model.callbacks.iter();
+    let targets = targets.chain(callbacks.map(|c| Target::Callback(c.id.clone())));
+    let question = |target| Question {
+        target,
+        choice: Choice::All,
+        limit_ns: 1_000_000,
+        longest_ns: u64::MAX,
+    };
+    let questions: Vec<Question> = targets.map(question).collect();
+    let wanted = explain_at_once(&read(path), &options, questions.clone());
+    let mut once = Once::new(options, Box::new(Cursor::new(Vec::new())), true);
+    let mut shown = Vec::new();
+    once.read(&mut Reader::open(path).unwrap(), |count| shown.push(count));
+    let seen = once.finish();
+    assert!(shown.len() > 1, "the trace is read in one part");
+    assert_eq!(json!(seen.model), json!(model));
+    let found = seen.spooled.explain(questions).unwrap();
+    assert_eq!(json!(found), json!(wanted));
+    assert!(found
+        .iter()
+        .any(|explanation| !explanation.executions.is_empty()));
+}
+
 /// Checks that stretches cover each execution, and that the findings add up. Returns the sum of all
 /// latencies.
 fn check(explanation: &Explanation) -> Result<u128, TestCaseError> {
@@ -295,6 +323,7 @@ fn the_stretches_add_up_to_the_latency_in_the_recorded_trace() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../demos/recorded/parking");
     let chains = check_all(&read(&path), SynthOptions::new(run())).unwrap();
     assert_eq!(chains, 2);
+    check_read_ahead(&path);
 }
 
 #[test]
@@ -306,4 +335,5 @@ fn the_stretches_add_up_to_the_latency_in_a_generated_trace() {
     writer.finish(manifest).unwrap();
     let chains = check_all(&read(&path), SynthOptions::new(run())).unwrap();
     assert!(chains > 0);
+    check_read_ahead(&path);
 }

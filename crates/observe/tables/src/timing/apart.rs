@@ -78,43 +78,43 @@ impl Chains {
                 every.push(event);
             }
             while let Some((_, report)) = reports.next_if(|(at, _)| *at == place) {
-                self.take(report.clone(), rows);
+                self.take(report, rows);
             }
             if self.every.as_ref().is_some_and(Every::is_due) {
                 self.cut(false, rows);
             }
         }
-        reports.for_each(|(_, report)| self.take(report.clone(), rows));
+        reports.for_each(|(_, report)| self.take(report, rows));
         self.cut(false, rows);
         let _ = self.spare.events.send(batch.events);
         let _ = self.spare.reports.send(batch.reports);
     }
 
-    fn take(&mut self, report: Report, rows: &mut impl Take) {
+    fn take(&mut self, report: &Report, rows: &mut impl Take) {
         match (report, &mut self.every) {
             (Report::Ended(end), _) => self.ended(end, rows),
             (_, None) => {}
-            (Report::Named(named), _) => self.facts.named(&named),
-            (Report::Held(held), Some(every)) => every.held(held),
-            (Report::Joined(joined), Some(every)) => every.joined(joined),
-            (Report::Ran(seen), Some(every)) => every.ran(&seen),
+            (Report::Named(named), _) => self.facts.named(named),
+            (Report::Held(held), Some(every)) => every.held(*held),
+            (Report::Joined(joined), Some(every)) => every.joined(joined.clone()),
+            (Report::Ran(seen), Some(every)) => every.ran(seen),
         }
     }
 
-    fn ended(&mut self, end: ChainEnd, rows: &mut impl Take) {
+    fn ended(&mut self, end: &ChainEnd, rows: &mut impl Take) {
         // Executions on one path can end at a cut or at the end of the chain.
         let path = end.path << 1 | u32::from(end.cut);
         let of = (i64::from(path), self.executions);
         self.executions += 1;
-        rows.row(Table::ChainExecutions, &chain_row(&end, of));
+        rows.row(Table::ChainExecutions, &chain_row(end, of));
         if let Entry::Vacant(vacant) = self.found.paths.entry(path) {
             self.found
                 .topics
-                .extend(steps(&end).iter().filter_map(|s| s.name));
+                .extend(steps(end).iter().filter_map(|s| s.name));
             vacant.insert(end.clone());
         }
         if let (Some(every), false) = (&mut self.every, end.reread) {
-            every.ended(end, of);
+            every.ended_like(end, of);
         }
     }
 

@@ -434,7 +434,7 @@ fn rows_of(
                 )
             };
             let mut spare = spare_reports.try_recv().unwrap_or_default();
-            spare.clear();
+            pass.empty(&mut spare);
             batches
                 .send(pass.batch(part.events, spare))
                 .map_err(stopped)

@@ -134,6 +134,15 @@ impl Pass {
         }
     }
 
+    /// Empties a list of reports. The synthesis uses the memory of their steps again.
+    pub(crate) fn empty(&mut self, reports: &mut Vec<(usize, Report)>) {
+        each(reports.drain(..), |(_, report)| match report {
+            Report::Ended(end) => self.synth.take_back(end.steps),
+            Report::Joined(joined) => self.synth.take_back(joined.steps),
+            Report::Named(_) | Report::Held(_) | Report::Ran(_) => {}
+        });
+    }
+
     fn take(&mut self, rows: &mut impl Take) {
         self.take_followed();
         let at = self.events;

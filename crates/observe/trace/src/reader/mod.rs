@@ -2,6 +2,7 @@
 //!
 //! A damaged block loses only its own events, and a warning reports it. The reader keeps two blocks
 //! in memory.
+pub mod ahead;
 mod blocks;
 mod events;
 mod files;

@@ -226,7 +226,9 @@ fn see(reader: &mut Reader, args: &Args, options: &mut SynthOptions) -> Result<S
     }
     let room = Box::new(SpooledTempFile::new(IN_MEMORY_MAX));
     let mut once = Once::new(options.clone(), room, args.callback.is_some());
-    feed(reader, which, |event| once.push(event));
+    with_progress(reader, which, |reader, progress| {
+        once.read(reader, progress)
+    });
     let seen = once.finish();
     options.ids.clone_from(&seen.ids);
     Ok(seen)
@@ -245,16 +247,28 @@ fn explain(reader: &mut Reader, mut why: Why) -> Explanation {
     why.finish()
 }
 
+/// Calls `push` with each event of the trace, and shows the progress.
 pub(crate) fn feed(reader: &mut Reader, which: &str, mut push: impl FnMut(&Event)) {
+    with_progress(reader, which, |reader, progress| {
+        for (i, event) in reader.events().enumerate() {
+            push(&event);
+            if i % 8192 == 0 {
+                progress(i as u64);
+            }
+        }
+    });
+}
+
+/// Calls `work` with the trace and with a function that shows the number of events so far.
+fn with_progress(
+    reader: &mut Reader,
+    which: &str,
+    work: impl FnOnce(&mut Reader, &mut dyn FnMut(u64)),
+) {
     let written = &reader.manifest().written;
     let (events, bytes) = (written.events, written.bytes);
-    let mut progress = Progress::new(format!("{}, {which}", reader.path().display()));
-    for (i, event) in reader.events().enumerate() {
-        push(&event);
-        if i % 8192 == 0 {
-            progress.update(i as u64, events, bytes);
-        }
-    }
+    let mut shown = Progress::new(format!("{}, {which}", reader.path().display()));
+    work(reader, &mut |count| shown.update(count, events, bytes));
 }
 
 fn above(limit_ns: u64) -> String {

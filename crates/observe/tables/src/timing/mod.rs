@@ -277,6 +277,13 @@ impl<W: Write> Wanted<W> {
         }
     }
 
+    fn waiting_bytes(&self) -> u64 {
+        match &self.rows {
+            Rows::Waiting(spool) => spool.bytes(),
+            Rows::Ready(_) | Rows::Last => 0,
+        }
+    }
+
     /// Writes the rows that waited for names or for the model, and ends the table.
     fn convert(self, known: &Known) -> Result<TableWritten, ArrowError> {
         let (table, mut sink, lookup) = (self.table, self.sink, &known.lookup);
@@ -336,10 +343,13 @@ impl<W: Write> Take for Tables<W> {
     }
 }
 
+/// Converts all tables on two threads. The largest tables come first, so that both threads end at
+/// nearly the same time.
 fn in_parallel(
-    wanted: Vec<Wanted<NoStream>>,
+    mut wanted: Vec<Wanted<NoStream>>,
     known: &Known,
 ) -> Result<Vec<TableWritten>, TablesError> {
+    wanted.sort_by_key(Wanted::waiting_bytes);
     let waiting = Mutex::new(wanted);
     let work = || -> Result<Vec<TableWritten>, ArrowError> {
         let mut written = Vec::new();

@@ -18,6 +18,8 @@ pub(crate) struct Spool {
     file: File,
     block: Vec<u8>,
     last: Vec<i64>,
+    /// The number of bytes in the file.
+    bytes: u64,
 }
 
 impl Spool {
@@ -32,6 +34,7 @@ impl Spool {
             file,
             block: Vec::with_capacity(BLOCK_BYTES + 1024),
             last: vec![0; width],
+            bytes: 0,
         })
     }
 
@@ -61,8 +64,14 @@ impl Spool {
         let length = self.block.len() as u32;
         self.file.write_all(&length.to_le_bytes())?;
         self.file.write_all(&self.block)?;
+        self.bytes += self.block.len() as u64;
         self.block.clear();
         Ok(())
+    }
+
+    /// Returns the number of bytes of all rows.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes + self.block.len() as u64
     }
 
     /// Calls `visit` with each row, in the order in which they were added.

@@ -4,9 +4,9 @@ use super::Reader;
 use crate::event::Event;
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 
-const PART_EVENTS: usize = 1 << 14;
+const PART_EVENTS: usize = 1 << 12;
 
-const WAITING_PARTS_MAX: usize = 4;
+const WAITING_PARTS_MAX: usize = 8;
 
 /// The work of the reading thread with each event.
 pub trait Prepare: Send {

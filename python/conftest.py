@@ -1,4 +1,5 @@
-"""Every test and every example runs in a folder with `model.json` and `demos`, the recorded trace among them."""
+"""Every test and every example runs in a folder with `model.json`, `demos` (the recorded trace among them) and
+`session`, a session of LTTng."""
 
 import os
 
@@ -19,6 +20,7 @@ def workplace(tmp_path_factory):
     """The folder."""
     folder = tmp_path_factory.mktemp("workplace")
     os.symlink(os.path.join(ROOT, "demos"), folder / "demos")
+    os.symlink(os.path.join(ROOT, "crates/observe/ctf/tests/recorded"), folder / "session")
     onbeat.model(folder / TRACE, folder / "model.json")
     onbeat.open_trace(folder / TRACE).export(folder / "tables")
     return folder

@@ -9,7 +9,9 @@ Tables need pyarrow (`pip install 'onbeat[tables]'`), plots need matplotlib (`pi
 
 from __future__ import annotations
 
+import importlib as _importlib
 import os as _os
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from onbeat._command import OnbeatWarning, StrPath, command, run
 from onbeat._errors import (
@@ -26,10 +28,14 @@ from onbeat._errors import (
     RecordedCommandFailed,
     UsageError,
 )
-from onbeat._model import Model
-from onbeat._questions import check, diff, merge, model, plan, why
 from onbeat._record import Recording, record
 from onbeat._tables import Tables, Trace
+
+if _TYPE_CHECKING:
+    from onbeat import results as results
+    from onbeat import schema as schema
+    from onbeat._model import Model
+    from onbeat._questions import check, diff, merge, model, plan, why
 
 __all__ = [
     "BadFile", "Changed", "CommandFailed", "CommandKilled", "MissingPackage", "Model", "NotKnown", "NotPermitted",
@@ -43,6 +49,24 @@ for _error in (BadFile, Changed, CommandFailed, CommandKilled, MissingPackage, N
     # Tracebacks show the names that programs use.
     _error.__module__ = "onbeat"
 del _error
+
+# The classes of a model's parts take most of the time of an import. A program that uses only tables does not wait for
+# them: they are imported when they are first used.
+_LATER = {"Model": "_model", **dict.fromkeys(("check", "diff", "merge", "model", "plan", "why"), "_questions")}
+
+
+def __getattr__(name: str) -> object:
+    if name in ("results", "schema"):
+        return _importlib.import_module(f"onbeat.{name}")
+    if name not in _LATER:
+        raise AttributeError(f"module 'onbeat' has no attribute {name!r}")
+    value: object = getattr(_importlib.import_module(f"onbeat.{_LATER[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER, "results", "schema"})
 
 
 def open_trace(path: StrPath) -> Trace:
@@ -58,6 +82,12 @@ def open_model(path: StrPath) -> Model:
         raise OnbeatError(f"{_os.fspath(path)} does not exist. Make a model with onbeat.model(TRACE).")
     if _os.path.isdir(path):
         raise BadFile(f"{_os.fspath(path)} is a directory, and not a model file. Make a model with onbeat.model(TRACE).")
+    return _model_of(path)
+
+
+def _model_of(path: StrPath) -> Model:
+    from onbeat._model import Model
+
     return Model(path)
 
 
@@ -82,7 +112,7 @@ def open(path: StrPath) -> Trace | Model | Tables:
         if not _os.path.exists(path):
             raise OnbeatError(f"{_os.fspath(path)} does not exist. Name a trace directory, a model file, or a directory"
                               " of tables.")
-        return Model(path)
+        return _model_of(path)
     if _os.path.isfile(_os.path.join(path, "manifest.json")):
         return Trace(path)
     if Tables(path).files("runs"):

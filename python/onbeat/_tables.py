@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from onbeat._command import EMPTY, StrPath, as_path, cannot_run, command, options, pass_on_warnings, run, said_or_ended
 from onbeat._errors import MissingPackage, NothingFound, OnbeatError, UsageError, error_of
-from onbeat._model import Model
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from onbeat._model import Model
 
 TableName = Literal["callbacks", "chains", "executions", "items", "chain_executions", "stretches", "threads",
                     "processes", "switches", "runs"]
@@ -139,6 +140,8 @@ class Trace(HasTables, os.PathLike[str]):
     @cached_property
     def model(self) -> Model:
         """The trace's model, made when it is first asked for. `onbeat.model` makes one with options, in a file."""
+        from onbeat._model import Model
+
         return Model(content=run("model", "-o", "-", "--", as_path(self), accept=(0, EMPTY)))
 
     def _read(self, name: TableName) -> pa.Table:

@@ -4,6 +4,8 @@ import os
 import pickle
 import re
 import stat
+import subprocess
+import sys
 
 import pytest
 from conftest import ROOT, TRACE
@@ -29,6 +31,16 @@ def test_errors_are_those_of_the_documented_exit_codes():
     with open(os.path.join(ROOT, "docs/how-to/python.md"), encoding="utf-8") as file:
         listed = re.findall(r"^\| `(\w+)` \| (\d):", file.read(), re.MULTILINE)
     assert {int(code): getattr(onbeat, name) for name, code in listed} == BY_EXIT_CODE
+
+
+def test_a_program_that_uses_only_tables_does_not_import_the_classes_of_models():
+    script = ("import sys, onbeat; onbeat.open(sys.argv[1]); late = {'onbeat.schema', 'onbeat.results'};"
+              "assert not late & set(sys.modules), late & set(sys.modules);"
+              "assert set(onbeat.__all__) <= set(dir(onbeat)) and 'schema' in dir(onbeat);"
+              "assert onbeat.schema.Callback.__name__ == 'Callback' and onbeat.results.Check.__name__ == 'Check';"
+              "assert all(hasattr(onbeat, name) for name in onbeat.__all__);"
+              "assert not hasattr(onbeat, 'nothing')")
+    subprocess.run([sys.executable, "-c", script, TRACE], check=True)
 
 
 @pytest.mark.parametrize("code", [*BY_EXIT_CODE, 77])

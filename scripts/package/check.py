@@ -8,6 +8,7 @@ WORDs choose tests by parts of their names. `./dev package` must have made the p
 
 import filecmp
 import glob
+import json
 import os
 import re
 import shutil
@@ -263,6 +264,37 @@ def wheel_records_a_ros_2_program_without_root():
         expect(root.run(". venv/bin/activate; onbeat show", "robot"), "/app:timer(50ms)")
         expect(root.run("venv/bin/python -c 'import onbeat; print(onbeat.run(\"--version\"))'", "robot"), programs.version())
         root.run("venv/bin/pip uninstall -q -y onbeat; ! ls venv/bin | grep onbeat", "robot")
+
+
+@test
+def container_file_makes_a_system_that_records():
+    """The instructions of the container file, in a clean root: a program in the image records another one by BPF."""
+    package = made("onbeat_*.deb")
+    with open(os.path.join(programs.ROOT, "packaging/container/Containerfile"), encoding="utf-8") as file:
+        text = re.sub(r"(?m)^#.*\n", "", file.read()).replace("\\\n", " ")
+    steps = [line.split(None, 1) for line in text.splitlines() if line]
+    assert steps[0] == ["FROM", f"debian:{SUITE}-slim"], steps[0]
+    with roots.root(SUITE, *WITHIN) as root:
+        install_ros(root)
+        entry = []
+        for word, rest in steps[1:]:
+            if word == "COPY":
+                pattern, to = rest.split()
+                assert glob.glob(os.path.join(os.path.dirname(package), pattern)) == [package], rest
+                shutil.copy(package, root.path(to))
+            elif word == "RUN":
+                root.run(rest)
+            elif word == "WORKDIR":
+                os.makedirs(root.path(rest), exist_ok=True)
+            elif word == "ENTRYPOINT":
+                entry = json.loads(rest)
+            else:
+                assert (word, rest) == ("CMD", '["--help"]'), f"{word} {rest}"
+        assert not glob.glob(root.path("/tmp/onbeat*")) and not os.listdir(root.path("/var/lib/apt/lists"))
+        expect(root.run(f"cd /work; {' '.join(entry)} --help"), "record")
+        root.run(f"cd /work; {entry[0]} record -o trace --duration 8s & sleep 2; "
+                 f"/home/robot/venv/bin/python3 /home/robot/app.py; wait; {entry[0]} model trace")
+        expect(root.run(f"cd /work; {entry[0]} show"), "/app:timer(50ms)")
 
 
 @test

@@ -82,8 +82,8 @@ def linked_libraries(folder):
         shutil.copy(found[0], include)
 
 
-def environment(libraries):
-    """The environment of the build. Files are named without the folders of this machine."""
+def environment(libraries, target=TARGET):
+    """The environment of the build for a target. Files are named without the folders of this machine."""
     registry = os.path.join(os.environ.get("CARGO_HOME", os.path.expanduser("~/.cargo")), "registry/src")
     folders = {ROOT: "/onbeat", registry: "/registry"}
     return {**os.environ, "CARGO_TARGET_DIR": TARGET_FOLDER,
@@ -91,7 +91,7 @@ def environment(libraries):
             "LIBBPF_SYS_LIBRARY_PATH": libraries,
             "LIBBPF_SYS_EXTRA_CFLAGS": "-I" + os.path.join(libraries, "include"),
             "RUSTFLAGS": " ".join(f"--remap-path-prefix={a}={b}" for a, b in folders.items()),
-            f"CFLAGS_{TARGET.replace('-', '_')}": " ".join(f"-ffile-prefix-map={a}={b}" for a, b in folders.items())}
+            f"CFLAGS_{target.replace('-', '_')}": " ".join(f"-ffile-prefix-map={a}={b}" for a, b in folders.items())}
 
 
 def build(libraries):

@@ -5,7 +5,7 @@ use crate::session::Trace;
 use crate::stream::{Fields, Seen};
 use crate::survey::{who, Survey};
 use onbeat_trace::{Event, EventKind, Name, UNSCHEDULED};
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The longest text that an event of onbeat contains, in bytes. onbeat cuts longer texts. Names of
 /// nodes and topics are shorter.
@@ -23,11 +23,11 @@ pub(crate) struct LeftOut {
 
 pub(crate) struct Converter<'a> {
     survey: &'a Survey,
-    watched: HashSet<u32>,
+    watched: FxHashSet<u32>,
     /// The priority that each thread of ROS 2 had when it last got a CPU.
-    priorities: HashMap<u32, u8>,
-    running: HashMap<u16, u32>,
-    begun: HashSet<u32>,
+    priorities: FxHashMap<u32, u8>,
+    running: FxHashMap<u16, u32>,
+    begun: FxHashSet<u32>,
     pub(crate) left_out: LeftOut,
 }
 
@@ -35,10 +35,10 @@ impl<'a> Converter<'a> {
     pub(crate) fn new(survey: &'a Survey) -> Self {
         Converter {
             survey,
-            watched: HashSet::new(),
-            priorities: HashMap::new(),
-            running: HashMap::new(),
-            begun: HashSet::new(),
+            watched: FxHashSet::default(),
+            priorities: FxHashMap::default(),
+            running: FxHashMap::default(),
+            begun: FxHashSet::default(),
             left_out: LeftOut::default(),
         }
     }

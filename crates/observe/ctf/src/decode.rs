@@ -11,17 +11,19 @@ pub(crate) struct Damaged;
 const MAX_VALUES: u32 = 65_536;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Value<'a> {
+pub(crate) enum Value {
     Unsigned(u64),
     Signed(i64),
-    /// A text without its final zero byte, or an array of bytes.
-    Bytes(&'a [u8]),
+    /// A text without its final zero byte, or an array of bytes: the positions of the first byte and
+    /// of the byte after the last one.
+    Bytes(usize, usize),
     Other,
 }
 
 /// An integer that the decoder has read earlier in the same event. It can choose the field of a
 /// later variant, or be the length of a later sequence.
-struct Seen<'t> {
+#[derive(Debug)]
+pub(crate) struct Seen<'t> {
     name: &'t str,
     value: i128,
     labels: &'t [Label],
@@ -37,19 +39,31 @@ pub(crate) struct Decoder<'a, 't> {
     /// The latest value of the trace's clock. Each integer that is a time of this clock advances
     /// it.
     pub(crate) clock: u64,
-    seen: Vec<Seen<'t>>,
+    seen: &'a mut Vec<Seen<'t>>,
+    /// The decoder puts integers into `seen`. If no type needs an earlier integer, this is false.
+    pub(crate) remembers: bool,
     values_left: u32,
 }
 
 impl<'a, 't> Decoder<'a, 't> {
-    pub(crate) fn new(bytes: &'a [u8], order: Order, (at, end): (u64, u64), clock: u64) -> Self {
+    /// Returns a decoder of the bits from `at` to `end`. It clears `seen`, which callers use again so
+    /// that an event costs no allocation.
+    pub(crate) fn new(
+        bytes: &'a [u8],
+        order: Order,
+        (at, end): (u64, u64),
+        clock: u64,
+        seen: &'a mut Vec<Seen<'t>>,
+    ) -> Self {
+        seen.clear();
         Decoder {
             bytes,
             order,
             at,
             end: end.min(bytes.len() as u64 * 8),
             clock,
-            seen: Vec::new(),
+            seen,
+            remembers: true,
             values_left: MAX_VALUES,
         }
     }
@@ -64,7 +78,7 @@ impl<'a, 't> Decoder<'a, 't> {
     pub(crate) fn structure(
         &mut self,
         ty: &'t Type,
-        out: &mut Vec<(&'t str, Value<'a>)>,
+        out: &mut Vec<(&'t str, Value)>,
     ) -> Result<(), Damaged> {
         self.align(ty.align)?;
         for field in ty.fields() {
@@ -74,15 +88,32 @@ impl<'a, 't> Decoder<'a, 't> {
         Ok(())
     }
 
+    /// Goes to the end of a structure without decoding its values, if all values of its type have the
+    /// same size. Otherwise decodes it.
+    pub(crate) fn skip(
+        &mut self,
+        ty: &'t Type,
+        out: &mut Vec<(&'t str, Value)>,
+    ) -> Result<(), Damaged> {
+        let Some(bits) = ty.fixed_bits else {
+            return self.structure(ty, out);
+        };
+        self.align(ty.align)?;
+        self.at = self.at.checked_add(bits).ok_or(Damaged)?;
+        self.align(1)
+    }
+
     fn align(&mut self, align: u32) -> Result<(), Damaged> {
-        self.at = self.at.next_multiple_of(u64::from(align));
+        // The alignment is a power of two.
+        let below = u64::from(align) - 1;
+        self.at = (self.at + below) & !below;
         match self.at <= self.end {
             true => Ok(()),
             false => Err(Damaged),
         }
     }
 
-    fn value(&mut self, name: &'t str, ty: &'t Type) -> Result<Value<'a>, Damaged> {
+    fn value(&mut self, name: &'t str, ty: &'t Type) -> Result<Value, Damaged> {
         self.values_left = self.values_left.checked_sub(1).ok_or(Damaged)?;
         self.align(ty.align)?;
         match &ty.shape {
@@ -120,12 +151,7 @@ impl<'a, 't> Decoder<'a, 't> {
         }
     }
 
-    fn array(
-        &mut self,
-        name: &'t str,
-        element: &'t Type,
-        length: u64,
-    ) -> Result<Value<'a>, Damaged> {
+    fn array(&mut self, name: &'t str, element: &'t Type, length: u64) -> Result<Value, Damaged> {
         if element.integer().is_some_and(|i| i.is_byte()) {
             let start = self.at / 8;
             let end = start.checked_add(length).ok_or(Damaged)?;
@@ -133,7 +159,7 @@ impl<'a, 't> Decoder<'a, 't> {
                 return Err(Damaged);
             }
             self.at = end * 8;
-            return Ok(Value::Bytes(&self.bytes[start as usize..end as usize]));
+            return Ok(Value::Bytes(start as usize, end as usize));
         }
         // `values_left` ends the loop even if an element has no bits.
         for _ in 0..length {
@@ -142,12 +168,12 @@ impl<'a, 't> Decoder<'a, 't> {
         Ok(Value::Other)
     }
 
-    fn text(&mut self) -> Result<Value<'a>, Damaged> {
+    fn text(&mut self) -> Result<Value, Damaged> {
         let (start, end) = ((self.at / 8) as usize, (self.end / 8) as usize);
         let rest = self.bytes.get(start..end).ok_or(Damaged)?;
         let length = rest.iter().position(|b| *b == 0).ok_or(Damaged)?;
         self.at += (length as u64 + 1) * 8;
-        Ok(Value::Bytes(&rest[..length]))
+        Ok(Value::Bytes(start, start + length))
     }
 
     fn integer(
@@ -155,7 +181,7 @@ impl<'a, 't> Decoder<'a, 't> {
         name: &'t str,
         integer: Integer,
         labels: &'t [Label],
-    ) -> Result<Value<'a>, Damaged> {
+    ) -> Result<Value, Damaged> {
         let bits = integer.bits;
         if self.at + u64::from(bits) > self.end {
             return Err(Damaged);
@@ -166,15 +192,21 @@ impl<'a, 't> Decoder<'a, 't> {
             self.clock = advance(self.clock, raw, bits);
         }
         let signed = (raw << (64 - bits)) as i64 >> (64 - bits);
-        let (value, number) = match integer.signed {
-            true => (Value::Signed(signed), i128::from(signed)),
-            false => (Value::Unsigned(raw), i128::from(raw)),
+        let value = match integer.signed {
+            true => Value::Signed(signed),
+            false => Value::Unsigned(raw),
         };
-        self.seen.push(Seen {
-            name,
-            value: number,
-            labels,
-        });
+        if self.remembers {
+            let value = match integer.signed {
+                true => i128::from(signed),
+                false => i128::from(raw),
+            };
+            self.seen.push(Seen {
+                name,
+                value,
+                labels,
+            });
+        }
         Ok(value)
     }
 
@@ -182,6 +214,13 @@ impl<'a, 't> Decoder<'a, 't> {
     /// left.
     fn bits(&self, bits: u32, order: Order) -> u64 {
         let (first, shift) = ((self.at / 8) as usize, (self.at % 8) as u32);
+        let next_word = self.bytes.get(first..).and_then(|rest| rest.first_chunk());
+        if let Some(word) = next_word.filter(|_| bits + shift <= 64) {
+            return match order {
+                Order::Little => u64::from_le_bytes(*word) << (64 - bits - shift) >> (64 - bits),
+                Order::Big => u64::from_be_bytes(*word) << shift >> (64 - bits),
+            };
+        }
         let last = ((self.at + u64::from(bits) - 1) / 8) as usize;
         let bytes = &self.bytes[first..=last];
         // 64 bits lie in at most nine bytes, which fit into a `u128`.
@@ -225,15 +264,33 @@ mod tests {
     #[test]
     fn bit_fields_are_read_in_little_and_big_byte_order() {
         let bytes = [0b1010_0110, 0b0101_1101];
-        let at = |at, bits, order| {
-            let mut decoder = Decoder::new(&bytes, order, (0, 16), 0);
-            decoder.at = at;
-            decoder.bits(bits, order)
-        };
-        assert_eq!(at(0, 5, Order::Little), 0b0_0110);
-        assert_eq!(at(5, 11, Order::Little), 0b010_1110_1101);
-        assert_eq!(at(0, 5, Order::Big), 0b1_0100);
-        assert_eq!(at(5, 11, Order::Big), 0b110_0101_1101);
+        assert_eq!(bits_of(&bytes, 0, 5, Order::Little), 0b0_0110);
+        assert_eq!(bits_of(&bytes, 5, 11, Order::Little), 0b010_1110_1101);
+        assert_eq!(bits_of(&bytes, 0, 5, Order::Big), 0b1_0100);
+        assert_eq!(bits_of(&bytes, 5, 11, Order::Big), 0b110_0101_1101);
+    }
+
+    #[test]
+    fn a_bit_field_has_the_same_value_at_the_end_of_a_packet_and_before_other_bytes() {
+        let bytes = [0x9e, 0x37, 0x79, 0xb9, 0x7f, 0x4a, 0x7c, 0x15, 0xf3];
+        for order in [Order::Little, Order::Big] {
+            for (at, bits) in (0..72).flat_map(|at| (1..=64).map(move |bits| (at, bits))) {
+                if at + u64::from(bits) > 72 {
+                    continue;
+                }
+                let padded = [&bytes[..], &[0xff; 8]].concat();
+                let (alone, before) = (
+                    bits_of(&bytes, at, bits, order),
+                    bits_of(&padded, at, bits, order),
+                );
+                assert_eq!(alone, before, "{bits} bits at {at}, {order:?}");
+            }
+        }
+    }
+
+    fn bits_of(bytes: &[u8], at: u64, bits: u32, order: Order) -> u64 {
+        let (end, mut seen) = (bytes.len() as u64 * 8, Vec::new());
+        Decoder::new(bytes, order, (at, end), 0, &mut seen).bits(bits, order)
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Writes a session of LTTng as a trace of onbeat, in two passes over the session.
 
 use crate::convert::Converter;
+use crate::kinds::{Kind, Needs};
 use crate::notes::sentences;
 use crate::session::{Session, SessionError, Trace, Visitor};
 use crate::stream::Seen;
@@ -121,6 +122,10 @@ struct First<'a> {
 }
 
 impl Visitor for First<'_> {
+    fn needs(&self, kind: Kind) -> Needs {
+        Survey::needs(kind)
+    }
+
     fn event(&mut self, trace: &Trace, time_ns: u64, seen: &Seen) {
         self.survey.see(trace, time_ns, seen);
     }
@@ -149,6 +154,13 @@ impl Second<'_> {
 }
 
 impl Visitor for Second<'_> {
+    fn needs(&self, kind: Kind) -> Needs {
+        match kind {
+            Kind::Other => Needs::Nothing,
+            Kind::Ros { .. } | Kind::Scheduler(_) => Needs::ContextsAndFields,
+        }
+    }
+
     fn event(&mut self, trace: &Trace, time_ns: u64, seen: &Seen) {
         self.converter.convert(trace, time_ns, seen, &mut self.out);
         self.write();

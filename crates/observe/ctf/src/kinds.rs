@@ -78,7 +78,21 @@ calls! {
     RingBufferClear = "rclcpp_ring_buffer_clear",
 }
 
+/// The parts of an event that a pass over the session looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Needs {
+    Nothing,
+    /// The process, the thread and the other contexts.
+    Contexts,
+    ContextsAndFields,
+}
+
 impl Call {
+    /// Returns a number with one bit, which stands for this call in a set of calls.
+    pub(crate) fn bit(self) -> u64 {
+        1 << self as u32
+    }
+
     pub(crate) fn is_of_rclcpp(self) -> bool {
         use Call::{CallbackEnd, CallbackStart, Execute, NextReady, WaitForWork};
         use Call::{SubscriptionCallback, SubscriptionObject, TimerCallback, TimerNode};

@@ -1,5 +1,6 @@
 //! Finds the traces of a session below a directory, and merges their events by time.
 
+use crate::kinds::{Kind, Needs};
 use crate::metadata::{Metadata, MetadataError, MAX_METADATA};
 use crate::stream::{Gaps, Seen, Stream};
 use std::cmp::Reverse;
@@ -51,6 +52,9 @@ impl Trace {
 }
 
 pub(crate) trait Visitor {
+    /// Returns the parts that [`Visitor::event`] reads of events of this kind.
+    fn needs(&self, kind: Kind) -> Needs;
+
     fn event(&mut self, trace: &Trace, time_ns: u64, seen: &Seen);
 
     /// Reports that LTTng lost `count` events near this time.
@@ -116,8 +120,9 @@ impl Session {
     pub(crate) fn each(&self, visitor: &mut dyn Visitor) -> Result<Pass, SessionError> {
         let mut streams = Vec::with_capacity(self.streams.len());
         for (trace, path) in &self.streams {
-            let stream = Stream::open(path).map_err(read(path))?;
-            streams.push((&self.traces[*trace], stream));
+            let trace = &self.traces[*trace];
+            let stream = Stream::open(path, &trace.metadata).map_err(read(path))?;
+            streams.push((trace, stream));
         }
         let total = streams.iter().map(|(_, s)| s.length()).sum();
         let mut heap = BinaryHeap::new();
@@ -136,9 +141,10 @@ impl Session {
             if lost > 0 {
                 visitor.lost(time, lost);
             }
-            stream.take(&trace.metadata, &mut |seen| {
-                visitor.event(trace, time, seen)
-            });
+            let needs = stream
+                .kind()
+                .map_or(Needs::Nothing, |kind| visitor.needs(kind));
+            stream.take(needs, &mut |seen| visitor.event(trace, time, seen));
             let before = stream.gaps.discarded;
             if let Some(time) = next(trace, stream)? {
                 heap.push(Reverse((time, i)));
@@ -159,7 +165,7 @@ impl Session {
 }
 
 fn next(trace: &Trace, stream: &mut Stream) -> Result<Option<u64>, SessionError> {
-    let found = stream.advance(&trace.metadata);
+    let found = stream.advance();
     let clock = found.map_err(read(&stream.path))?;
     Ok(clock.map(|clock| trace.time_ns(clock)))
 }

@@ -1,7 +1,7 @@
 //! Reads the packets of one file, and finds their events one after the other.
 
-use crate::decode::{Damaged, Decoder, Value};
-use crate::kinds::Kind;
+use crate::decode::{self, Damaged, Decoder, Value};
+use crate::kinds::{Kind, Needs};
 use crate::metadata::{EventClass, Metadata, StreamClass};
 use std::fs::File;
 use std::io;
@@ -20,13 +20,16 @@ pub(crate) struct Seen<'a> {
     pub(crate) fields: &'a Fields<'a>,
 }
 
-pub(crate) struct Fields<'a>(Vec<(&'a str, Value<'a>)>);
+pub(crate) struct Fields<'a> {
+    packet: &'a [u8],
+    values: &'a [(&'a str, Value)],
+}
 
-impl<'a> Fields<'a> {
-    fn get(&self, name: &str) -> Option<Value<'a>> {
+impl Fields<'_> {
+    fn get(&self, name: &str) -> Option<Value> {
         // The own fields of an event come after those of its contexts. They are used if a context has the
         // same name.
-        let found = self.0.iter().rev().find(|(n, _)| *n == name);
+        let found = self.values.iter().rev().find(|(n, _)| *n == name);
         found.map(|(_, value)| *value)
     }
 
@@ -48,9 +51,7 @@ impl<'a> Fields<'a> {
 
     /// Returns the text of the field `name` up to its first zero byte.
     pub(crate) fn text(&self, name: &str) -> Option<String> {
-        let Value::Bytes(bytes) = self.get(name)? else {
-            return None;
-        };
+        let bytes = self.bytes(name)?;
         let bytes = bytes.split(|b| *b == 0).next().unwrap_or_default();
         Some(String::from_utf8_lossy(bytes).into_owned())
     }
@@ -58,8 +59,12 @@ impl<'a> Fields<'a> {
     /// Returns the first 16 bytes of an endpoint's global identifier. Before Jazzy, such an
     /// identifier had 24 bytes.
     pub(crate) fn gid(&self, name: &str) -> Option<[u8; 16]> {
+        self.bytes(name)?.first_chunk().copied()
+    }
+
+    fn bytes(&self, name: &str) -> Option<&[u8]> {
         match self.get(name)? {
-            Value::Bytes(bytes) => bytes.first_chunk().copied(),
+            Value::Bytes(from, to) => self.packet.get(from..to),
             _ => None,
         }
     }
@@ -75,19 +80,30 @@ pub(crate) struct Gaps {
     pub(crate) cut: bool,
 }
 
-pub(crate) struct Stream {
+pub(crate) struct Stream<'m> {
     pub(crate) path: PathBuf,
+    metadata: &'m Metadata,
     file: File,
     length: u64,
     /// The position of the next packet in the file, in bytes from the file's beginning.
     next: u64,
     packet: Vec<u8>,
     place: Place,
-    ahead: Option<Ahead>,
+    /// The class of the packet's stream.
+    class: Option<&'m StreamClass>,
+    ahead: Option<Ahead<'m>>,
     counters: Counters,
     pub(crate) gaps: Gaps,
     /// The latest clock value at which a packet of this file ends, among the packets read so far.
     pub(crate) end: u64,
+    buffers: Buffers<'m>,
+}
+
+/// The memory for the values of one event, which the next event uses again.
+#[derive(Debug, Default)]
+struct Buffers<'m> {
+    values: Vec<(&'m str, Value)>,
+    earlier: Vec<decode::Seen<'m>>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -102,8 +118,9 @@ struct Place {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Ahead {
-    id: u64,
+struct Ahead<'m> {
+    class: &'m StreamClass,
+    event: &'m EventClass,
     clock: u64,
     /// The position of the event's contexts and fields, in bits from the packet's beginning.
     at: u64,
@@ -123,21 +140,24 @@ struct Head {
     counters: Counters,
 }
 
-impl Stream {
-    pub(crate) fn open(path: &Path) -> io::Result<Stream> {
+impl<'m> Stream<'m> {
+    pub(crate) fn open(path: &Path, metadata: &'m Metadata) -> io::Result<Stream<'m>> {
         let file = File::open(path)?;
         let length = file.metadata()?.len();
         Ok(Stream {
             path: path.into(),
+            metadata,
             file,
             length,
             next: 0,
             packet: Vec::new(),
             place: Place::default(),
+            class: None,
             ahead: None,
             counters: Counters::default(),
             gaps: Gaps::default(),
             end: 0,
+            buffers: Buffers::default(),
         })
     }
 
@@ -151,16 +171,16 @@ impl Stream {
 
     /// Goes to the next event. Returns the event's time on the trace's clock, or `None` at the end
     /// of the file.
-    pub(crate) fn advance(&mut self, metadata: &Metadata) -> io::Result<Option<u64>> {
+    pub(crate) fn advance(&mut self) -> io::Result<Option<u64>> {
         loop {
             if self.place.at >= self.place.end {
-                if !self.next_packet(metadata)? {
+                if !self.next_packet()? {
                     self.ahead = None;
                     return Ok(None);
                 }
                 continue;
             }
-            match self.header(metadata) {
+            match self.header() {
                 Some(ahead) => {
                     self.ahead = Some(ahead);
                     return Ok(Some(ahead.clock));
@@ -175,47 +195,58 @@ impl Stream {
         self.place.at = self.place.end;
     }
 
-    fn class<'m>(&self, metadata: &'m Metadata) -> Option<&'m StreamClass> {
-        metadata.streams.get(&self.place.class)
-    }
-
-    fn header(&self, metadata: &Metadata) -> Option<Ahead> {
-        let class = self.class(metadata)?;
+    fn header(&mut self) -> Option<Ahead<'m>> {
+        let class = self.class?;
         let span = (self.place.at, self.place.end);
-        let mut decoder = Decoder::new(&self.packet, metadata.order, span, self.place.clock);
+        let (order, clock) = (self.metadata.order, self.place.clock);
+        let Buffers { values, earlier } = &mut self.buffers;
+        let mut decoder = Decoder::new(&self.packet, order, span, clock, earlier);
         if let Some(ty) = &class.event_header {
-            decoder.structure(ty, &mut Vec::new()).ok()?;
+            values.clear();
+            decoder.structure(ty, values).ok()?;
         }
         let id = decoder.number("id").unwrap_or(0);
-        class.events.contains_key(&id).then_some(Ahead {
-            id,
+        Some(Ahead {
+            class,
+            event: class.events.get(&id)?,
             clock: decoder.clock,
             at: decoder.at,
         })
     }
 
-    /// Passes the current event to `see`. The caller must call this function once after each
-    /// [`Stream::advance`] that found an event.
-    pub(crate) fn take(&mut self, metadata: &Metadata, see: &mut dyn FnMut(&Seen)) {
+    /// Returns the kind of the current event.
+    pub(crate) fn kind(&self) -> Option<Kind> {
+        self.ahead.map(|ahead| ahead.event.kind)
+    }
+
+    /// Passes the current event to `see`, with the parts that `needs` names. The caller must call this
+    /// function once after each [`Stream::advance`] that found an event.
+    pub(crate) fn take(&mut self, needs: Needs, see: &mut dyn FnMut(&Seen)) {
         let Some(ahead) = self.ahead.take() else {
             return;
         };
-        let class = self.class(metadata);
-        let event = class.and_then(|class| Some((class, class.events.get(&ahead.id)?)));
         let span = (ahead.at, self.place.end);
-        let mut decoder = Decoder::new(&self.packet, metadata.order, span, ahead.clock);
-        let mut fields = Fields(Vec::with_capacity(12));
-        let decoded = event.map(|(class, event)| {
-            payload(&mut decoder, class, event, &mut fields).map(|()| event.kind)
-        });
+        let Buffers { values, earlier } = &mut self.buffers;
+        let mut decoder = Decoder::new(
+            &self.packet,
+            self.metadata.order,
+            span,
+            ahead.clock,
+            earlier,
+        );
+        values.clear();
+        let decoded = payload(&mut decoder, &ahead, needs, values);
         let at = decoder.at;
         match decoded {
             // An event of 0 bits would be found again and again.
-            Some(Ok(kind)) if at > self.place.at => {
+            Ok(()) if at > self.place.at => {
                 see(&Seen {
                     cpu: self.place.cpu,
-                    kind,
-                    fields: &fields,
+                    kind: ahead.event.kind,
+                    fields: &Fields {
+                        packet: &self.packet,
+                        values,
+                    },
                 });
                 self.place.at = at;
                 self.place.clock = ahead.clock;
@@ -224,13 +255,13 @@ impl Stream {
         }
     }
 
-    fn next_packet(&mut self, metadata: &Metadata) -> io::Result<bool> {
+    fn next_packet(&mut self) -> io::Result<bool> {
         let rest = self.length.saturating_sub(self.next);
         if rest == 0 {
             return Ok(false);
         }
         self.fill(rest.min(MAX_HEADER_AND_CONTEXT_BYTES))?;
-        let head = match self.head(metadata, rest) {
+        let head = match self.head(rest) {
             Some(head) => head,
             None if rest < MAX_HEADER_AND_CONTEXT_BYTES => {
                 self.gaps.cut = true;
@@ -252,6 +283,7 @@ impl Stream {
             end: head.content.min(self.packet.len() as u64 * 8),
             ..head.place
         };
+        self.class = self.metadata.streams.get(&self.place.class);
         self.end = self.end.max(head.end.unwrap_or(head.place.clock));
         self.count(head.counters);
         self.next = self.next.saturating_add(head.size / 8);
@@ -263,9 +295,10 @@ impl Stream {
         self.file.read_exact_at(&mut self.packet, self.next)
     }
 
-    fn head(&self, metadata: &Metadata, rest: u64) -> Option<Head> {
+    fn head(&self, rest: u64) -> Option<Head> {
+        let (metadata, mut earlier) = (self.metadata, Vec::new());
         let span = (0, self.packet.len() as u64 * 8);
-        let mut decoder = Decoder::new(&self.packet, metadata.order, span, 0);
+        let mut decoder = Decoder::new(&self.packet, metadata.order, span, 0, &mut earlier);
         let mut fields = Vec::new();
         if let Some(ty) = &metadata.packet_header {
             decoder.structure(ty, &mut fields).ok()?;
@@ -326,15 +359,33 @@ impl Stream {
     }
 }
 
-fn payload<'a>(
-    decoder: &mut Decoder<'a, 'a>,
-    class: &'a StreamClass,
-    event: &'a EventClass,
-    fields: &mut Fields<'a>,
+fn payload<'m>(
+    decoder: &mut Decoder<'_, 'm>,
+    ahead: &Ahead<'m>,
+    needs: Needs,
+    values: &mut Vec<(&'m str, Value)>,
 ) -> Result<(), Damaged> {
-    let types = [&class.event_context, &event.context, &event.fields];
-    for ty in types.into_iter().flatten() {
-        decoder.structure(ty, &mut fields.0)?;
+    let contexts = [&ahead.class.event_context, &ahead.event.context];
+    let contexts = contexts.into_iter().flatten();
+    let types = contexts.clone().chain(&ahead.event.fields);
+    decoder.remembers = types.clone().any(|ty| ty.needs_earlier);
+    if decoder.remembers {
+        for ty in types {
+            decoder.structure(ty, values)?;
+        }
+        return Ok(());
+    }
+    for ty in contexts {
+        match needs {
+            Needs::Nothing => decoder.skip(ty, values)?,
+            Needs::Contexts | Needs::ContextsAndFields => decoder.structure(ty, values)?,
+        }
+    }
+    if let Some(ty) = &ahead.event.fields {
+        match needs {
+            Needs::Nothing | Needs::Contexts => decoder.skip(ty, values)?,
+            Needs::ContextsAndFields => decoder.structure(ty, values)?,
+        }
     }
     Ok(())
 }

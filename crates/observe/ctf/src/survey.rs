@@ -1,9 +1,10 @@
 //! Collects the processes, threads and kinds of events of a session, in the first pass over it.
 
-use crate::kinds::{Call, Kind, Scheduler};
+use crate::kinds::{Call, Kind, Needs, Scheduler};
 use crate::session::Trace;
 use crate::stream::Seen;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 const MAX_ROS_THREADS: usize = 100_000;
 /// The largest number of endpoints. With more endpoints, onbeat does not recognise the middleware's
@@ -22,22 +23,23 @@ pub(crate) struct Process {
     /// The number of events of messages, requests and responses. onbeat leaves these events out
     /// unless `is_of_rclcpp`.
     pub(crate) items: u64,
-    /// The calls for which tracetools itself made events. CARET can repeat these events.
-    calls: HashSet<Call>,
+    /// The calls for which tracetools itself made events, a bit for each. CARET can repeat these
+    /// events.
+    calls: u64,
 }
 
 impl Process {
     /// Returns whether CARET made this event as a repetition, because tracetools made the same
     /// event itself.
     pub(crate) fn is_repeated(&self, call: Call, caret: bool) -> bool {
-        caret && self.calls.contains(&call)
+        caret && self.calls & call.bit() != 0
     }
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
     pub(crate) processes: BTreeMap<u32, Process>,
-    pub(crate) threads: HashMap<u32, u32>,
+    pub(crate) threads: FxHashMap<u32, u32>,
     /// The endpoints of the middleware, by process and rmw handle. The value is true if an endpoint
     /// of rcl uses the middleware's endpoint.
     endpoints: HashMap<(u32, u64), bool>,
@@ -57,7 +59,7 @@ pub(crate) struct SchedulerSeen {
     pub(crate) has_waking: bool,
     pub(crate) has_wakeup: bool,
     /// Threads that got a CPU. A thread of ROS 2 that is not among them has no execution times.
-    pub(crate) threads: HashSet<u32>,
+    pub(crate) threads: FxHashSet<u32>,
 }
 
 /// Returns the process and the thread of an event of ROS 2, or `None` if the trace does not have
@@ -75,6 +77,21 @@ fn widen(span: &mut Option<(u64, u64)>, time: u64) {
 }
 
 impl Survey {
+    /// Returns the parts that [`Survey::see`] reads of events of this kind.
+    pub(crate) fn needs(kind: Kind) -> Needs {
+        use Call::{NodeInit, RclInit};
+        use Call::{PublisherGid, PublisherInit, SubscriptionGid, SubscriptionInit};
+        match kind {
+            Kind::Other => Needs::Nothing,
+            Kind::Scheduler(_) => Needs::ContextsAndFields,
+            Kind::Ros { call, .. } => match call {
+                RclInit | NodeInit | PublisherGid | PublisherInit | SubscriptionGid
+                | SubscriptionInit => Needs::ContextsAndFields,
+                _ => Needs::Contexts,
+            },
+        }
+    }
+
     pub(crate) fn see(&mut self, trace: &Trace, time: u64, seen: &Seen) {
         match seen.kind {
             Kind::Other => {}
@@ -162,7 +179,7 @@ impl Survey {
 impl Process {
     fn see(&mut self, call: Call, caret: bool, seen: &Seen) {
         if !caret {
-            self.calls.insert(call);
+            self.calls |= call.bit();
         }
         self.is_of_rclcpp |= call.is_of_rclcpp();
         self.items += u64::from(call.moves_an_item());

@@ -61,11 +61,35 @@ pub(crate) enum Shape {
     Variant(Option<Box<str>>, Vec<Field>),
 }
 
+impl Shape {
+    fn fixed_bits(&self) -> Option<u64> {
+        let bits = match self {
+            Shape::Integer(integer) | Shape::Enumeration(integer, _) => u64::from(integer.bits),
+            Shape::Float(bits) => u64::from(*bits),
+            Shape::Array(element, length) if element.integer()?.is_byte() => {
+                length.checked_mul(8)?
+            }
+            Shape::Structure(fields) => fields
+                .iter()
+                .try_fold(0u64, |sum, field| sum.checked_add(field.ty.fixed_bits?))?,
+            Shape::Text | Shape::Array(..) | Shape::Sequence(..) | Shape::Variant(..) => {
+                return None
+            }
+        };
+        bits.is_multiple_of(8).then_some(bits)
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Type {
     pub(crate) shape: Shape,
     pub(crate) align: u32,
     pub(crate) depth: u16,
+    /// A variant or a sequence is in this type. Decoding it needs integers that come before it.
+    pub(crate) needs_earlier: bool,
+    /// The number of bits of all values of this type, if it is a multiple of 8 and no alignment
+    /// changes it.
+    pub(crate) fixed_bits: Option<u64>,
 }
 
 impl Type {
@@ -87,11 +111,21 @@ impl Type {
             Shape::Variant(_, choices) => (1, deepest(choices)),
         };
         let depth = below + 1;
+        let needs_earlier = match &shape {
+            Shape::Integer(_) | Shape::Enumeration(..) | Shape::Float(_) | Shape::Text => false,
+            Shape::Array(element, _) => element.needs_earlier,
+            Shape::Structure(fields) => fields.iter().any(|f| f.ty.needs_earlier),
+            Shape::Sequence(..) | Shape::Variant(..) => true,
+        };
+        let align = align.max(of_shape);
+        let fixed_bits = shape.fixed_bits().filter(|_| align <= 8);
         (depth <= MAX_DEPTH).then(|| {
             Rc::new(Type {
                 shape,
-                align: align.max(of_shape),
+                align,
                 depth,
+                needs_earlier,
+                fixed_bits,
             })
         })
     }

@@ -209,6 +209,51 @@ fn without_context_switches_executions_have_no_execution_time() {
 }
 
 #[test]
+fn events_that_onbeat_does_not_use_change_nothing_whatever_fields_they_have() {
+    let between = |time, n: usize| -> Vec<E> {
+        let fields = [
+            ("ros2:rcl_take", vec![F::Pointer("message", u64::MAX)]),
+            ("other:empty", vec![]),
+            (
+                "other:array",
+                vec![F::Bytes("gid", &[0xff; 24]), F::Tid("n", 7)],
+            ),
+            (
+                "other:text",
+                vec![F::Text("text", "words"), F::Int("n", -1)],
+            ),
+            ("other:list", vec![F::Sequence("list", &[0xffff; 5])]),
+        ];
+        let event = |(name, fields)| ust(time, 11, name, fields);
+        fields.into_iter().map(event).take(n).collect()
+    };
+    let written = |n: usize| {
+        let executions = [100, 200].map(|ms| {
+            let mut events = Vec::new();
+            for event in timer(ms * MS) {
+                events.extend(between(event.time, n));
+                events.push(event);
+            }
+            events
+        });
+        let [first, second] = executions;
+        let session = tempfile::tempdir().unwrap();
+        let file = packets(0, vec![created(), first, second]);
+        write(session.path(), Domain::User, &[file]);
+        let to = tempfile::tempdir().unwrap();
+        let trace = to.path().join("trace");
+        import(session.path(), &trace, "", &mut |_, _| {}).expect("it can be imported");
+        let mut reader = Reader::open(&trace).expect("the trace was just written");
+        reader.events().collect::<Vec<_>>()
+    };
+    let without = written(0);
+    assert!(without.len() > 16, "{without:?}");
+    for n in 1..=5 {
+        assert_eq!(written(n), without, "{n} kinds of other events");
+    }
+}
+
+#[test]
 fn context_switches_of_the_kernel_give_execution_times() {
     let session = tempfile::tempdir().unwrap();
     processes(session.path());

@@ -8,7 +8,7 @@ mod parser;
 
 use crate::kinds::Kind;
 use crate::types::{Order, Type};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 pub(crate) const MAX_METADATA: usize = 32 << 20;
@@ -48,7 +48,7 @@ pub(crate) struct StreamClass {
     pub(crate) packet_context: Option<Rc<Type>>,
     pub(crate) event_header: Option<Rc<Type>>,
     pub(crate) event_context: Option<Rc<Type>>,
-    pub(crate) events: HashMap<u64, EventClass>,
+    pub(crate) events: BTreeMap<u64, EventClass>,
 }
 
 #[derive(Debug, Default)]

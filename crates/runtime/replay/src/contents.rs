@@ -228,11 +228,19 @@ impl Contents {
     }
 
     pub(crate) fn new(source: &dyn Source) -> Contents {
-        let streams = source.streams().iter();
-        Contents {
-            requests: streams.clone().zip(0..).filter_map(recorded).collect(),
-            streams: streams.map(StreamContents::new).collect(),
-            ..Contents::default()
+        let mut contents = Contents::default();
+        contents.add_streams(source.streams());
+        contents
+    }
+
+    /// Adds the streams that `streams` has and the contents do not have yet.
+    pub(crate) fn add_streams(&mut self, streams: &[Stream]) {
+        let known = self.streams.len();
+        if known < streams.len() {
+            let new = streams.iter().zip(0..).skip(known);
+            self.requests.extend(new.clone().filter_map(recorded));
+            self.streams
+                .extend(new.map(|(stream, _)| StreamContents::new(stream)));
         }
     }
 

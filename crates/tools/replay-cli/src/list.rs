@@ -1,11 +1,11 @@
 //! `onbeat info`: lists what recordings have.
 
-use super::{dbc, failed, opened_with_progress, PATIENCE, SHOW_EVERY};
+use super::{dbc, failed, unpacking, PATIENCE, SHOW_EVERY};
 use onbeat_document::text::duration;
 use onbeat_replay::contents::{Contents, Gap, StreamContents, STEP_NS};
 use onbeat_replay::database::FrameId;
 use onbeat_replay::requests::Recorded;
-use onbeat_replay::source::Format;
+use onbeat_replay::source::{self, Format};
 use onbeat_terminal::live::LiveLine;
 use onbeat_terminal::term::{one_line, write_json, Align, Screen, Table};
 use onbeat_terminal::{date, CliError, ExitStatus};
@@ -91,10 +91,9 @@ pub fn run(args: &Args) -> Result<ExitStatus, CliError> {
 
 fn read(path: &Path) -> Result<Listed, CliError> {
     let format = Format::of(path).map_err(failed)?.name();
-    let mut line = LiveLine::new();
+    let (mut line, mut packed) = (LiveLine::new(), LiveLine::new());
     let (started, mut shown) = (Instant::now(), Instant::now());
-    let mut source = opened_with_progress(path).map_err(failed)?;
-    let contents = Contents::of(&mut *source, &mut |items| {
+    let contents = source::contents(path, &mut unpacking(path, &mut packed), &mut |items| {
         // The clock is read rarely, because reading it takes as long as an item.
         let is_time = items.is_multiple_of(1 << 12) && started.elapsed() > PATIENCE;
         if is_time && shown.elapsed() > SHOW_EVERY {
@@ -102,11 +101,12 @@ fn read(path: &Path) -> Result<Listed, CliError> {
             line.show(&format!("{items} items read"));
         }
     });
+    packed.clear();
     line.clear();
     Ok(Listed {
         file: path.to_owned(),
         format,
-        contents,
+        contents: contents.map_err(failed)?,
     })
 }
 

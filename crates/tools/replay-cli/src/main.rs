@@ -283,17 +283,23 @@ fn opener(paths: Vec<PathBuf>, align: bool) -> onbeat_replay::chain::Open {
 /// Opens a recording. If the recording is packed and unpacking takes long, shows the progress.
 fn opened_with_progress(path: &Path) -> Result<Box<dyn Source>, SourceError> {
     let mut line = LiveLine::new();
+    let source = source::open_with_progress(path, &mut unpacking(path, &mut line));
+    line.clear();
+    source
+}
+
+/// Returns a function that shows on `line` how far a packed recording is unpacked, if unpacking
+/// takes long.
+fn unpacking<'a>(path: &'a Path, line: &'a mut LiveLine) -> impl FnMut(u64, u64) + 'a {
     let (started, mut shown) = (Instant::now(), Instant::now());
-    let source = source::open_with_progress(path, &mut |used, all| {
+    move |used, all| {
         if started.elapsed() > PATIENCE && shown.elapsed() > SHOW_EVERY {
             shown = Instant::now();
             let percent = used * 100 / all.max(1);
             let path = term::one_line(&path.display().to_string());
             line.show(&format!("unpacking {path}: {percent} %"));
         }
-    });
-    line.clear();
-    source
+    }
 }
 
 /// Shows the progress until the replay has ended. Meanwhile, reacts to keys and signals.

@@ -1,6 +1,7 @@
 //! Reads ASC logs of Vector's tools and of those that imitate them: CAN and CAN FD frames, remote
 //! and error frames of several channels.
 
+use super::order::Survey;
 use super::{text, Bytes};
 use crate::item::{Source, SourceError};
 use header::Header;
@@ -21,7 +22,19 @@ pub fn begins(head: &[u8]) -> bool {
 /// # Errors
 /// Fails if the file cannot be read, or has no frame.
 pub fn read<R: Bytes + 'static>(name: &str, bytes: R) -> Result<Box<dyn Source>, SourceError> {
-    text::read::<R, Asc>(name, bytes)
+    surveyed(name, bytes, &mut Survey::default())
+}
+
+/// Opens the recording like [`read`]. `survey` reads it for the first time.
+///
+/// # Errors
+/// Fails like [`read`].
+pub fn surveyed<R: Bytes + 'static>(
+    name: &str,
+    bytes: R,
+    survey: &mut Survey,
+) -> Result<Box<dyn Source>, SourceError> {
+    text::read::<R, Asc>(name, bytes, survey)
 }
 
 #[derive(Default)]

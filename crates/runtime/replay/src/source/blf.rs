@@ -4,7 +4,8 @@
 use super::calendar::days;
 use super::channels::Channels;
 use super::damage::Damage;
-use super::{fault, order, Bytes};
+use super::order::{self, Survey};
+use super::{fault, Bytes};
 use crate::item::{Details, Source, SourceError, Stamp, Stream};
 use containers::{Containers, PADDING};
 use object::{Use, HEADER, SIGNATURE};
@@ -30,14 +31,26 @@ const LONGEST: u32 = 64 << 20;
 /// # Errors
 /// Fails if the file cannot be read, or has no frame.
 pub fn read<R: Bytes + 'static>(name: &str, bytes: R) -> Result<Box<dyn Source>, SourceError> {
+    surveyed(name, bytes, &mut Survey::default())
+}
+
+/// Opens the recording like [`read`]. `survey` reads it for the first time.
+///
+/// # Errors
+/// Fails like [`read`].
+pub fn surveyed<R: Bytes + 'static>(
+    name: &str,
+    bytes: R,
+    survey: &mut Survey,
+) -> Result<Box<dyn Source>, SourceError> {
     let bytes = BufReader::with_capacity(256 << 10, bytes);
-    let mut survey = open(name, bytes, Channels::default())?;
-    let back_ns = order::disorder(&mut survey)?;
-    if survey.channels.streams().is_empty() {
+    let mut first = open(name, bytes, Channels::default())?;
+    let back_ns = survey.read(&mut first)?;
+    if first.channels.streams().is_empty() {
         let what = "the log has no CAN or Ethernet frame";
-        return Err(survey.damage.refusal(name, what));
+        return Err(first.damage.refusal(name, what));
     }
-    let log = open(name, survey.containers.into_bytes(), survey.channels)?;
+    let log = open(name, first.containers.into_bytes(), first.channels)?;
     Ok(order::sorted(log, back_ns))
 }
 

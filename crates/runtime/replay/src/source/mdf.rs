@@ -2,7 +2,8 @@
 //! be sorted or unsorted, packed or not.
 
 use super::channels::{Bus, Channels};
-use super::{fault, order, Bytes};
+use super::order::{self, Survey};
+use super::{fault, Bytes};
 use crate::item::{Source, SourceError, Stamp, Stream};
 use input::Input;
 use records::Records;
@@ -29,13 +30,25 @@ const IDENTIFICATION: usize = 64;
 /// # Errors
 /// Fails if the file cannot be read, has another version, or has no CAN frame.
 pub fn read<R: Bytes + 'static>(name: &str, bytes: R) -> Result<Box<dyn Source>, SourceError> {
-    let mut survey = open(name, bytes, Channels::default())?;
-    let back_ns = order::disorder(&mut survey)?;
-    if survey.channels.streams().is_empty() {
+    surveyed(name, bytes, &mut Survey::default())
+}
+
+/// Opens the recording like [`read`]. `survey` reads it for the first time.
+///
+/// # Errors
+/// Fails like [`read`].
+pub fn surveyed<R: Bytes + 'static>(
+    name: &str,
+    bytes: R,
+    survey: &mut Survey,
+) -> Result<Box<dyn Source>, SourceError> {
+    let mut first = open(name, bytes, Channels::default())?;
+    let back_ns = survey.read(&mut first)?;
+    if first.channels.streams().is_empty() {
         let what = "the file has no CAN frame in ASAM's layout of bus logging";
-        return Err(survey.input.damage.refusal(name, what));
+        return Err(first.input.damage.refusal(name, what));
     }
-    let log = open(name, survey.input.into_bytes(), survey.channels)?;
+    let log = open(name, first.input.into_bytes(), first.channels)?;
     Ok(order::sorted(log, back_ns))
 }
 
@@ -101,6 +114,24 @@ struct Log<R> {
 }
 
 impl<R: Bytes> Log<R> {
+    /// Reads the next frame into `payload`, and returns its time and channel. Returns `None` at the
+    /// end of the file.
+    fn frame(&mut self, payload: &mut Vec<u8>) -> std::io::Result<Option<(i64, u16)>> {
+        if let [(records, _)] = &mut self.groups[..] {
+            let frame = records.next(&mut self.input, payload)?;
+            return Ok(frame.map(|frame| {
+                let time_ns = self.begin_ns.saturating_add(frame.since_ns);
+                (time_ns, frame.channel)
+            }));
+        }
+        self.refill()?;
+        Ok(self.heads.pop().map(|Reverse((time_ns, number, channel))| {
+            self.wanted.push(number);
+            std::mem::swap(payload, &mut self.groups[number].1);
+            (time_ns, channel)
+        }))
+    }
+
     fn refill(&mut self) -> std::io::Result<()> {
         while let Some(number) = self.wanted.pop() {
             let (records, payload) = &mut self.groups[number];
@@ -121,23 +152,22 @@ impl<R: Bytes> Source for Log<R> {
     fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Stamp>, SourceError> {
         payload.clear();
         while !self.ended {
-            if let Err(error) = self.refill() {
-                self.ended = true;
-                return Err(fault(&self.name, error));
-            }
-            let Some(Reverse((time_ns, number, channel))) = self.heads.pop() else {
-                break;
-            };
-            self.wanted.push(number);
-            match self.channels.stream(Bus::Can, channel) {
-                Ok(stream) => {
-                    std::mem::swap(payload, &mut self.groups[number].1);
-                    return Ok(Some(Stamp { time_ns, stream }));
+            let (time_ns, channel) = match self.frame(payload) {
+                Ok(Some(frame)) => frame,
+                Ok(None) => break,
+                Err(error) => {
+                    self.ended = true;
+                    payload.clear();
+                    return Err(fault(&self.name, error));
                 }
+            };
+            match self.channels.stream(Bus::Can, channel) {
+                Ok(stream) => return Ok(Some(Stamp { time_ns, stream })),
                 Err(what) => self.input.damage.add(what, || format!("channel {channel}")),
             }
         }
         self.ended = true;
+        payload.clear();
         Ok(None)
     }
 

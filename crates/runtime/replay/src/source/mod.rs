@@ -28,7 +28,9 @@ pub use merge::merged;
 pub use packed::Packing;
 pub use shift::shifted;
 
+use crate::contents::Contents;
 use crate::item::{Source, SourceError};
+use order::Survey;
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::Path;
@@ -62,23 +64,54 @@ pub fn open_with_progress(
 ) -> Result<Box<dyn Source>, SourceError> {
     match Format::of(path)? {
         Format::Packed(packing) => packed::open(path, packing, tell),
-        format => opened(format, path, &path.display().to_string()),
+        format => {
+            let name = path.display().to_string();
+            opened(format, path, &name, &mut Survey::default())
+        }
     }
 }
 
-/// Opens a recording of a known format. Error messages call the recording `name`.
-fn opened(format: Format, path: &Path, name: &str) -> Result<Box<dyn Source>, SourceError> {
+/// Reads a recording to its end and returns its contents. After each item, calls `tell` with the
+/// number of items so far. While the recording is unpacked, calls `unpacking` as
+/// [`open_with_progress`] does.
+///
+/// # Errors
+/// Fails like [`open`].
+pub fn contents(
+    path: &Path,
+    unpacking: &mut dyn FnMut(u64, u64),
+    tell: &mut dyn FnMut(u64),
+) -> Result<Contents, SourceError> {
+    let mut survey = Survey::listing(tell);
+    let mut source = match Format::of(path)? {
+        Format::Packed(packing) => packed::open(path, packing, unpacking)?,
+        format => opened(format, path, &path.display().to_string(), &mut survey)?,
+    };
+    Ok(match survey.contents.take() {
+        Some(contents) => contents,
+        None => Contents::of(&mut *source, tell),
+    })
+}
+
+/// Opens a recording of a known format. Error messages call the recording `name`. If the format
+/// needs a first pass, `survey` reads it.
+fn opened(
+    format: Format,
+    path: &Path,
+    name: &str,
+    survey: &mut Survey,
+) -> Result<Box<dyn Source>, SourceError> {
     let open = || File::open(path).map_err(|error| fault(name, error));
     match format {
         Format::Bag => bag::open(path),
         Format::Mcap | Format::Sqlite => part::open(path, path),
         Format::Packed(packing) => packed::open(path, packing, &mut |_, _| {}),
-        Format::Capture => pcap::read(name, open()?),
+        Format::Capture => pcap::surveyed(name, open()?, survey),
         Format::Candump => candump::read(name, open()?),
-        Format::Asc => asc::read(name, open()?),
-        Format::Blf => blf::read(name, open()?),
-        Format::Mdf => mdf::read(name, open()?),
-        Format::Trc => trc::read(name, open()?),
+        Format::Asc => asc::surveyed(name, open()?, survey),
+        Format::Blf => blf::surveyed(name, open()?, survey),
+        Format::Mdf => mdf::surveyed(name, open()?, survey),
+        Format::Trc => trc::surveyed(name, open()?, survey),
         Format::Ros1 => ros1::read(name, open()?),
     }
 }

@@ -1,6 +1,7 @@
 //! Sorts the items of a nearly ordered source by time, within a window of bounded memory.
 
 use super::damage::Damage;
+use crate::contents::Contents;
 use crate::item::{Details, Source, SourceError, Stamp, Stream};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,21 +12,54 @@ use std::collections::BinaryHeap;
 pub const MOST_BYTES: usize = 64 << 20;
 const MOST_ITEMS: usize = 1 << 20;
 
-/// Reads a source to its end. Returns the largest difference in ns by which an item is earlier than
-/// an item before it.
-///
-/// # Errors
-/// Fails if the source cannot be read.
-pub fn disorder(source: &mut impl Source) -> Result<u64, SourceError> {
-    let mut payload = Vec::new();
-    let (mut newest, mut back_ns) = (i64::MIN, 0);
-    while let Some(stamp) = source.next(&mut payload)? {
-        if stamp.time_ns < newest {
-            back_ns = newest.abs_diff(stamp.time_ns).max(back_ns);
+/// A reader's first pass over a recording. It finds how far items are out of order. It can also
+/// list the recording, which then needs no second pass if its items are in order.
+#[derive(Default)]
+pub struct Survey<'a> {
+    listing: Option<&'a mut dyn FnMut(u64)>,
+    /// The contents of the recording. `None` if they are not wanted, or if the recording has to be
+    /// read again because its items are not in order.
+    pub contents: Option<Contents>,
+}
+
+impl<'a> Survey<'a> {
+    /// Returns a survey that also lists the recording. After each item, it calls `tell` with the
+    /// number of items so far.
+    pub fn listing(tell: &'a mut dyn FnMut(u64)) -> Survey<'a> {
+        Survey {
+            listing: Some(tell),
+            contents: None,
         }
-        newest = newest.max(stamp.time_ns);
     }
-    Ok(back_ns)
+
+    /// Reads a source to its end. Returns the largest difference in ns by which an item is earlier
+    /// than an item before it. The source may add streams while it is read.
+    ///
+    /// # Errors
+    /// Fails if the source cannot be read.
+    pub fn read(&mut self, source: &mut impl Source) -> Result<u64, SourceError> {
+        let mut contents = self.listing.is_some().then(|| Contents::new(source));
+        let mut payload = Vec::new();
+        let (mut newest, mut back_ns) = (i64::MIN, 0);
+        while let Some(stamp) = source.next(&mut payload)? {
+            if stamp.time_ns < newest {
+                back_ns = newest.abs_diff(stamp.time_ns).max(back_ns);
+                contents = None;
+            }
+            newest = newest.max(stamp.time_ns);
+            if let (Some(contents), Some(tell)) = (&mut contents, &mut self.listing) {
+                contents.add_streams(source.streams());
+                contents.add(stamp, &payload, source.details().is_sent);
+                tell(contents.items);
+            }
+        }
+        if let Some(contents) = &mut contents {
+            contents.add_streams(source.streams());
+            contents.close(source);
+        }
+        self.contents = contents;
+        Ok(back_ns)
+    }
 }
 
 /// Returns the source with its items sorted by time. In `source`, an item may be earlier than a

@@ -4,6 +4,7 @@
 //! are first unpacked to a temporary file. A torn or damaged packed file is unpacked up to the
 //! damage.
 
+use super::order::Survey;
 use super::{fault, part, Format, HEAD};
 use crate::item::{Details, Source, SourceError, Stamp, Stream};
 use std::fs::File;
@@ -245,7 +246,7 @@ pub fn open(
             let unpacked = unpacked.ok_or_else(|| super::unknown(&name))?;
             let source = match other {
                 Format::Mcap | Format::Sqlite => part::open(&unpacked.path, path)?,
-                other => super::opened(other, &unpacked.path, &name)?,
+                other => super::opened(other, &unpacked.path, &name, &mut Survey::default())?,
             };
             return Ok(unpacked.keep(source));
         }

@@ -2,7 +2,8 @@
 //! captures them.
 
 use super::damage::Damage;
-use super::{fault, order, Bytes};
+use super::order::{self, Survey};
+use super::{fault, Bytes};
 use crate::item::{Details, Source, SourceError, Stamp, Stream};
 use interfaces::Interfaces;
 use packets::{Packet, Packets};
@@ -34,10 +35,22 @@ const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 /// # Errors
 /// Fails if the file cannot be read, or is not a capture.
 pub fn read<R: Bytes + 'static>(name: &str, bytes: R) -> Result<Box<dyn Source>, SourceError> {
-    let mut survey = Capture::new(name, bytes);
-    let back_ns = order::disorder(&mut survey)?;
-    let streams = survey.interfaces.streams().to_vec();
-    let mut bytes = survey.packets.into_bytes();
+    surveyed(name, bytes, &mut Survey::default())
+}
+
+/// Opens the recording like [`read`]. `survey` reads it for the first time.
+///
+/// # Errors
+/// Fails like [`read`].
+pub fn surveyed<R: Bytes + 'static>(
+    name: &str,
+    bytes: R,
+    survey: &mut Survey,
+) -> Result<Box<dyn Source>, SourceError> {
+    let mut first = Capture::new(name, bytes);
+    let back_ns = survey.read(&mut first)?;
+    let streams = first.interfaces.streams().to_vec();
+    let mut bytes = first.packets.into_bytes();
     bytes
         .seek(SeekFrom::Start(0))
         .map_err(|error| fault(name, error))?;
@@ -52,6 +65,7 @@ struct Capture<R> {
     name: String,
     packets: Packets<R>,
     interfaces: Interfaces,
+    /// All streams of the capture. Empty during the first pass, which finds them.
     streams: Vec<Stream>,
     is_sent: bool,
     damage: Damage,
@@ -74,7 +88,10 @@ impl<R: Bytes> Capture<R> {
 
 impl<R: Bytes> Source for Capture<R> {
     fn streams(&self) -> &[Stream] {
-        &self.streams
+        match &self.streams[..] {
+            [] => self.interfaces.streams(),
+            streams => streams,
+        }
     }
 
     fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Stamp>, SourceError> {

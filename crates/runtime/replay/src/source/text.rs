@@ -3,7 +3,8 @@
 use super::channels::{Bus, Channels};
 use super::damage::Damage;
 use super::lines::{Lines, Read};
-use super::{fault, order, Bytes};
+use super::order::{self, Survey};
+use super::{fault, Bytes};
 use crate::item::{Details, Source, SourceError, Stamp, Stream};
 use std::io::{BufRead, BufReader, Seek};
 
@@ -33,16 +34,17 @@ pub trait Dialect: Default + Send {
 pub fn read<R: Bytes + 'static, D: Dialect + 'static>(
     name: &str,
     bytes: R,
+    survey: &mut Survey,
 ) -> Result<Box<dyn Source>, SourceError> {
     let bytes = BufReader::with_capacity(256 << 10, bytes);
-    let mut survey = Log::<_, D>::new(name, bytes, Channels::default());
-    let back_ns = order::disorder(&mut survey)?;
-    if survey.channels.streams().is_empty() {
-        return Err(survey.damage.refusal(name, "the log has no CAN frame"));
+    let mut first = Log::<_, D>::new(name, bytes, Channels::default());
+    let back_ns = survey.read(&mut first)?;
+    if first.channels.streams().is_empty() {
+        return Err(first.damage.refusal(name, "the log has no CAN frame"));
     }
-    let mut bytes = survey.lines.into_bytes();
+    let mut bytes = first.lines.into_bytes();
     bytes.rewind().map_err(|error| fault(name, error))?;
-    let log = Log::<_, D>::new(name, bytes, survey.channels);
+    let log = Log::<_, D>::new(name, bytes, first.channels);
     Ok(order::sorted(log, back_ns))
 }
 

@@ -1,6 +1,7 @@
 //! Reads TRC logs of PEAK's tools, versions 1.0 to 2.1: CAN and CAN FD frames, remote and error
 //! frames.
 
+use super::order::Survey;
 use super::{text, Bytes};
 use crate::item::{Source, SourceError};
 use header::Header;
@@ -26,7 +27,19 @@ pub fn begins(head: &[u8]) -> bool {
 /// # Errors
 /// Fails if the file cannot be read, or has no frame.
 pub fn read<R: Bytes + 'static>(name: &str, bytes: R) -> Result<Box<dyn Source>, SourceError> {
-    text::read::<R, Trc>(name, bytes)
+    surveyed(name, bytes, &mut Survey::default())
+}
+
+/// Opens the recording like [`read`]. `survey` reads it for the first time.
+///
+/// # Errors
+/// Fails like [`read`].
+pub fn surveyed<R: Bytes + 'static>(
+    name: &str,
+    bytes: R,
+    survey: &mut Survey,
+) -> Result<Box<dyn Source>, SourceError> {
+    text::read::<R, Trc>(name, bytes, survey)
 }
 
 #[derive(Default)]

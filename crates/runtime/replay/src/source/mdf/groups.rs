@@ -292,7 +292,7 @@ fn number<R: Bytes>(input: &mut Input<R>, channel: &Block, sizes: Sizes) -> Resu
         },
     };
     let conversion = conversion(input, channel.link(4))?;
-    Ok(conversion.map(|conversion| Number { field, conversion }))
+    Ok(conversion.map(|conversion| Number::new(field, conversion)))
 }
 
 /// Returns the conversion that the block at `at` describes. Returns `None` if the block is damaged,

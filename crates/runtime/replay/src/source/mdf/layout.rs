@@ -23,11 +23,33 @@ pub struct Field {
     size: usize,
     shift: u8,
     mask: u64,
+    /// The eight bytes of the record that contain the number. `None` if the record is too short, or
+    /// if the number extends over nine bytes.
+    window: Option<Window>,
     is_signed: bool,
     form: Form,
     /// The index of the bit that marks the value as invalid, counted from the record's beginning.
     /// `None` if the record does not have such a bit.
     invalid: Option<usize>,
+}
+
+/// The place of eight bytes in a record, and the number of bits below the number in these bytes.
+#[derive(Debug, Clone, Copy)]
+struct Window {
+    at: usize,
+    shift: u8,
+}
+
+impl Window {
+    fn of(span: Span, shift: u8, bits: u32, is_big: bool, record: usize) -> Option<Window> {
+        let at = span.at.min(record.checked_sub(8)?);
+        let below = match is_big {
+            true => (at + 8).checked_sub(span.at + span.size)?,
+            false => span.at - at,
+        };
+        let shift = u8::try_from(8 * below + usize::from(shift)).ok()?;
+        (u32::from(shift) + bits <= 64).then_some(Window { at, shift })
+    }
 }
 
 /// The place of a sequence of bytes in a record: its position and its length, in bytes.
@@ -107,6 +129,13 @@ impl Field {
             size,
             shift,
             mask: u64::MAX >> (64 - bits),
+            window: Window::of(
+                Span { at, size },
+                shift,
+                bits,
+                matches!(form, Form::Big | Form::BigFloat),
+                sizes.whole(),
+            ),
             is_signed: matches!(channel.byte(2), 2 | 3),
             form,
             invalid,
@@ -121,13 +150,18 @@ impl Field {
                 return None;
             }
         }
-        let bytes = &record[self.at..self.at + self.size];
-        if let [byte] = bytes {
-            return Some(u64::from(byte >> self.shift) & self.mask);
+        let is_big = matches!(self.form, Form::Big | Form::BigFloat);
+        let eight = |window: Window| record.get(window.at..)?.first_chunk::<8>();
+        if let Some((window, bytes)) = self.window.and_then(|at| Some((at, eight(at)?))) {
+            let wide = match is_big {
+                true => u64::from_be_bytes(*bytes),
+                false => u64::from_le_bytes(*bytes),
+            };
+            return Some(wide >> window.shift & self.mask);
         }
         let mut wide = [0; 16];
-        wide[..self.size].copy_from_slice(bytes);
-        if matches!(self.form, Form::Big | Form::BigFloat) {
+        wide[..self.size].copy_from_slice(&record[self.at..self.at + self.size]);
+        if is_big {
             wide[..self.size].reverse();
         }
         Some((u128::from_le_bytes(wide) >> self.shift) as u64 & self.mask)
@@ -171,6 +205,8 @@ pub enum Conversion {
 /// number.
 #[derive(Debug, Clone)]
 pub struct Number {
+    /// The place of a number that is stored as it is, which is the usual case.
+    plain: Option<(Window, u64)>,
     /// The field with the stored value. `None` if the record's number in its group is the stored
     /// value.
     pub field: Option<Field>,
@@ -178,10 +214,31 @@ pub struct Number {
 }
 
 impl Number {
+    pub fn new(field: Option<Field>, conversion: Conversion) -> Number {
+        let is_same = matches!(conversion, Conversion::Same);
+        let plain = field.filter(|field| {
+            is_same && field.invalid.is_none() && matches!(field.form, Form::Little)
+        });
+        Number {
+            plain: plain.and_then(|field| Some((field.window?, field.mask))),
+            field,
+            conversion,
+        }
+    }
+
     /// Returns the real value of the number in a record. Returns `None` if the record marks the
     /// number as invalid, if the conversion's table does not contain the stored value, or if the
     /// converted value needs more than 32 bits.
+    #[inline]
     fn value(&self, record: &[u8], number: u64) -> Option<u64> {
+        if let Some((window, mask)) = self.plain {
+            let bytes = record.get(window.at..)?.first_chunk()?;
+            return Some(u64::from_le_bytes(*bytes) >> window.shift & mask);
+        }
+        self.computed(record, number)
+    }
+
+    fn computed(&self, record: &[u8], number: u64) -> Option<u64> {
         let stored = match self.field {
             Some(field) => field.bits(record)?,
             None => number,
@@ -259,11 +316,19 @@ impl Time {
                     Some(field) => field.signed(record)? as f64,
                     None => number as f64,
                 };
-                let ns = ((value * factor + offset) * 1e9).round();
-                (ns.abs() < 9e18).then_some(ns as i64)
+                let ns = (value * factor + offset) * 1e9;
+                (ns.abs() < 9e18).then(|| rounded(ns))
             }
         }
     }
+}
+
+/// Rounds like [`f64::round`], without a call of the mathematical library for each record. The
+/// absolute value of `value` is below 2^63.
+fn rounded(value: f64) -> i64 {
+    let whole = value as i64;
+    let rest = value - whole as f64;
+    whole + i64::from(rest >= 0.5) - i64::from(rest <= -0.5)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -431,14 +496,18 @@ impl Frame {
         if length > most {
             return Err(NO_LENGTH);
         }
-        let mut whole = [0; can::FD_DATA];
         let there = data.len().min(stated.unwrap_or(length)).min(length);
-        whole[..there].copy_from_slice(&data[..there]);
+        let data = &data[..there];
         match is_fd {
-            true => can::fd(self.id, self.flags, &whole[..length], payload),
+            true if there == length => can::fd(self.id, self.flags, data, payload),
+            true => {
+                let mut whole = [0; can::FD_DATA];
+                whole[..there].copy_from_slice(data);
+                can::fd(self.id, self.flags, &whole[..length], payload);
+            }
             false => {
                 let raw = raw(self.code.unwrap_or(0))?;
-                can::classic(self.id, &whole[..length], length as u8, raw, payload);
+                can::classic(self.id, data, length as u8, raw, payload);
             }
         }
         Ok(())

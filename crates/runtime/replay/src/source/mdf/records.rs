@@ -137,12 +137,12 @@ impl Frames {
             Ok(frame) => frame,
             Err(what) => return Ok(Err(what)),
         };
-        let mut found = Value::of(&[]);
+        let mut found: &[u8] = &[];
         if frame.needs_data() {
             match &mut self.data {
                 DataBytes::None => {}
                 DataBytes::Inside(Span { at, size }) => {
-                    found = Value::of(&record[*at..*at + *size])
+                    found = &record[*at..][..(*size).min(can::FD_DATA)];
                 }
                 DataBytes::Stream { stream, key } => {
                     let value = match key.bits(record) {
@@ -163,13 +163,13 @@ impl Frames {
                         return Ok(Err(NO_DATA));
                     };
                     match self.values.binary_search_by_key(&key, |(key, _)| *key) {
-                        Ok(at) => found = self.values[at].1,
+                        Ok(at) => found = self.values[at].1.bytes(),
                         Err(_) => return Ok(self.wait(key, frame).map(|()| None)),
                     }
                 }
             }
         }
-        Ok(frame.write(found.bytes(), payload).map(|()| Some(frame)))
+        Ok(frame.write(found, payload).map(|()| Some(frame)))
     }
 
     fn wait(&mut self, key: u64, frame: Frame) -> std::result::Result<(), &'static str> {
@@ -205,14 +205,18 @@ impl Frames {
 
 /// Reads the value at position `at` of a stream: its length, then its bytes. Returns `None` if the
 /// stream does not contain all of them.
-fn value_at<R: Bytes>(stream: &mut Stream, input: &mut Input<R>, at: u64) -> Result<Option<Value>> {
+fn value_at<'a, R: Bytes>(
+    stream: &'a mut Stream,
+    input: &mut Input<R>,
+    at: u64,
+) -> Result<Option<&'a [u8]>> {
     if stream.find(input, at, 4)? != Found::Here {
         return Ok(None);
     }
-    let length = number(stream.bytes(at, 4)).min(can::FD_DATA as u64);
+    let length = number(stream.bytes(at, 4)).min(can::FD_DATA as u64) as usize;
     // `at + 4` cannot overflow, because the four bytes before it are in memory.
-    let found = stream.find(input, at + 4, length as usize)?;
-    Ok((found == Found::Here).then(|| Value::of(stream.bytes(at + 4, length as usize))))
+    let found = stream.find(input, at + 4, length)?;
+    Ok((found == Found::Here).then(|| stream.bytes(at + 4, length)))
 }
 
 /// Reads a little-endian number of at most eight bytes.

@@ -292,6 +292,7 @@ impl Stream {
     }
 
     /// Reads the stream until the `length` bytes from position `from` on are in memory.
+    #[inline]
     pub fn find<R: Bytes>(
         &mut self,
         input: &mut Input<R>,
@@ -301,6 +302,13 @@ impl Stream {
         let Some(to) = from.checked_add(length as u64) else {
             return Ok(Found::End);
         };
+        match from >= self.base && to <= self.end() {
+            true => Ok(Found::Here),
+            false => self.search(input, from, to),
+        }
+    }
+
+    fn search<R: Bytes>(&mut self, input: &mut Input<R>, from: u64, to: u64) -> Result<Found> {
         loop {
             if from < self.base {
                 return Ok(Found::Lost(self.base));
@@ -406,28 +414,43 @@ impl Stream {
             self.gap = size as u64;
             return Ok(());
         }
-        let mut packed = std::mem::take(&mut input.packed);
+        let (mut packed, mut table) = (
+            std::mem::take(&mut input.packed),
+            std::mem::take(&mut input.table),
+        );
         packed.clear();
         let read = input.append(at, length, &mut packed)? as u64;
-        inflate(&mut input.inflater, &packed, &mut self.plain, size);
-        let there = (self.plain.len() - start).min(size);
-        self.plain.truncate(start + there);
+        let (is_complete, mut there) = match columns {
+            None => {
+                let is_complete = inflate(&mut input.inflater, &packed, &mut self.plain, size);
+                (is_complete, self.plain.len() - start)
+            }
+            Some(columns) => {
+                table.clear();
+                let is_complete = inflate(&mut input.inflater, &packed, &mut table, size);
+                // Each row needs all columns, so no row of a damaged block is whole.
+                if table.len() >= size {
+                    self.plain.resize(start + size, 0);
+                    rows(&table[..size], columns, &mut self.plain[start..]);
+                }
+                (is_complete, table.len())
+            }
+        };
+        // A block with a wrong checksum can have any number of wrong bytes.
+        let is_torn = read < length;
+        if there == size && !is_complete && !is_torn {
+            there = 0;
+        }
+        self.plain.truncate(start + there.min(size));
         if there < size {
-            let what = match read < length {
+            let what = match is_torn {
                 true => TORN,
                 false => "damaged packed data blocks, read up to the damage",
             };
             input.damage.add(what, || place(at));
-            // Each row of a transposed block needs all columns, so no row of a damaged block is whole.
-            let there = if columns.is_some() { 0 } else { there };
-            self.plain.truncate(start + there);
-            self.gap = (size - there) as u64;
-        } else if let Some(columns) = columns {
-            packed.clear();
-            packed.extend_from_slice(&self.plain[start..]);
-            rows(&packed, columns, &mut self.plain[start..]);
+            self.gap = (size - (self.plain.len() - start)) as u64;
         }
-        input.packed = packed;
+        (input.packed, input.table) = (packed, table);
         Ok(())
     }
 
@@ -444,14 +467,90 @@ fn rows(table: &[u8], columns: usize, to: &mut [u8]) {
     /// that each line of a column is read once.
     const AT_ONCE: usize = 64;
     let rows = table.len() / columns;
+    to[rows * columns..].copy_from_slice(&table[rows * columns..]);
     for first in (0..rows).step_by(AT_ONCE) {
         let count = AT_ONCE.min(rows - first);
         let to = &mut to[first * columns..(first + count) * columns];
-        for column in 0..columns {
-            let values = &table[column * rows + first..][..count];
-            for (row, value) in to.chunks_exact_mut(columns).zip(values) {
-                row[column] = *value;
+        for column in (0..columns).step_by(SQUARE) {
+            let width = SQUARE.min(columns - column);
+            let values: [&[u8]; SQUARE] = std::array::from_fn(|at| {
+                let column = column + at.min(width - 1);
+                &table[column * rows + first..][..count]
+            });
+            for row in (0..count).step_by(SQUARE) {
+                let height = SQUARE.min(count - row);
+                let mut square = [0; SQUARE];
+                for (line, values) in square.iter_mut().zip(values) {
+                    *line = line_of(&values[row..row + height]);
+                }
+                turn(&mut square);
+                for (at, line) in square[..height].iter().enumerate() {
+                    let to = &mut to[(row + at) * columns + column..][..width];
+                    match to.first_chunk_mut() {
+                        Some(to) => *to = line.to_le_bytes(),
+                        None => to.copy_from_slice(&line.to_le_bytes()[..width]),
+                    }
+                }
             }
+        }
+    }
+}
+
+/// The number of rows and columns of the squares that [`rows`] turns.
+const SQUARE: usize = 8;
+
+/// Returns up to eight bytes as a little-endian number.
+fn line_of(bytes: &[u8]) -> u64 {
+    match bytes.first_chunk() {
+        Some(bytes) => u64::from_le_bytes(*bytes),
+        None => bytes
+            .iter()
+            .rev()
+            .fold(0, |line, byte| line << 8 | u64::from(*byte)),
+    }
+}
+
+/// Exchanges the rows and the columns of a square of bytes. A row is a little-endian number.
+fn turn(square: &mut [u64; SQUARE]) {
+    let mut swap = |upper: usize, lower: usize, bits: u32, mask: u64| {
+        let both = (square[upper] >> bits ^ square[lower]) & mask;
+        square[lower] ^= both;
+        square[upper] ^= both << bits;
+    };
+    for at in 0..4 {
+        swap(at, at + 4, 32, 0xffff_ffff);
+    }
+    for at in [0, 1, 4, 5] {
+        swap(at, at + 2, 16, 0xffff_0000_ffff);
+    }
+    for at in [0, 2, 4, 6] {
+        swap(at, at + 1, 8, 0x00ff_00ff_00ff_00ff);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_by_columns_becomes_a_table_by_rows() {
+        for (columns, count) in [1, 2, 7, 8, 9, 16, 17, 89]
+            .into_iter()
+            .flat_map(|columns| [0, 1, 7, 8, 63, 64, 65, 200].map(|count| (columns, count)))
+        {
+            let rest = columns - 1;
+            let table: Vec<u8> = (0..columns * count + rest)
+                .map(|at| (at * 31 + at / 251) as u8)
+                .collect();
+            let mut wanted = table.clone();
+            for row in 0..count {
+                for column in 0..columns {
+                    wanted[row * columns + column] = table[column * count + row];
+                }
+            }
+            let mut found = vec![0xee; table.len()];
+            rows(&table, columns, &mut found);
+            assert_eq!(found, wanted, "{columns} columns, {count} rows");
         }
     }
 }

@@ -4,7 +4,8 @@ use super::Reader;
 use crate::event::Event;
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 
-const PART_EVENTS: usize = 1 << 12;
+/// The number of events in a part. Much larger parts do not stay in a core's cache.
+const PART_EVENTS: usize = 1 << 11;
 
 const WAITING_PARTS_MAX: usize = 8;
 
@@ -24,7 +25,7 @@ pub trait Prepare: Send {
     fn part(&mut self, last: bool) -> Result<Self::Made, Self::Error>;
 }
 
-/// Calls `visit` with all events of the trace in parts of some thousand events, in order. Each part
+/// Calls `visit` with all events of the trace in parts of 2,048 events, in order. Each part
 /// comes with what `prepare` has made of it. The lists that `spare` returns are used again.
 ///
 /// # Errors

@@ -1,13 +1,15 @@
 //! Lists what a recording has: its streams, their counts and rates, gaps and damage.
 
 use crate::database::{Database, FrameId};
-use crate::item::{Kind, Source, Stamp, Stream, StreamId};
+use crate::item::{Kind, Source, SourceError, Stamp, Stream, StreamId};
 use crate::requests::{Recorded, Service};
 use crate::source::can::REMOTE;
+use crate::source::{open_surveyed, Survey, Witness};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use std::collections::btree_map::BTreeMap;
 use std::collections::hash_map::Entry;
+use std::path::Path;
 
 const MOST_IDS: usize = 4096;
 const MOST_STEPS: usize = 100;
@@ -206,7 +208,59 @@ impl StreamContents {
     }
 }
 
+/// Lists a recording while its reader reads it for the first time.
+struct FirstPass<'a> {
+    contents: Contents,
+    is_complete: bool,
+    tell: &'a mut dyn FnMut(u64),
+}
+
+impl Witness for FirstPass<'_> {
+    fn item(&mut self, source: &dyn Source, stamp: Stamp, payload: &[u8]) {
+        self.contents.add_streams(source.streams());
+        self.contents.add(stamp, payload, source.details().is_sent);
+        (self.tell)(self.contents.items);
+    }
+
+    fn out_of_order(&mut self) {
+        self.contents = Contents::default();
+    }
+
+    fn end(&mut self, source: &dyn Source) {
+        self.contents.add_streams(source.streams());
+        self.contents.close(source);
+        self.is_complete = true;
+    }
+}
+
 impl Contents {
+    /// Reads a recording to its end, or until an error, and returns what it contains. After each
+    /// item, calls `tell` with the number of items so far. While the recording is unpacked, calls
+    /// `unpacking` as [`open_with_progress`](crate::source::open_with_progress) does.
+    ///
+    /// # Errors
+    /// Fails if the recording cannot be opened.
+    pub fn read(
+        path: &Path,
+        unpacking: &mut dyn FnMut(u64, u64),
+        tell: &mut dyn FnMut(u64),
+    ) -> Result<Contents, SourceError> {
+        let mut first = FirstPass {
+            contents: Contents::default(),
+            is_complete: false,
+            tell,
+        };
+        let witness: &mut dyn Witness = &mut first;
+        let mut survey = Survey {
+            witness: Some(witness),
+        };
+        let mut source = open_surveyed(path, unpacking, &mut survey)?;
+        Ok(match first.is_complete {
+            true => first.contents,
+            false => Contents::of(&mut *source, first.tell),
+        })
+    }
+
     /// Reads a source to its end, or until an error, and returns what it contains. After each item,
     /// calls `tell` with the number of items so far.
     pub fn of(source: &mut dyn Source, tell: &mut dyn FnMut(u64)) -> Contents {
@@ -325,5 +379,39 @@ mod tests {
         assert_eq!(rates, [None, Some(10.0), None]);
         assert_eq!(found.streams[1].ids, BTreeMap::from([(0, 3), (1, 2)]));
         assert!(found.error.is_some_and(|e| e.contains("cut off")));
+    }
+
+    #[test]
+    fn a_listing_in_one_pass_equals_the_listing_of_the_opened_recording() {
+        let head = "date Sun Jan 1 00:00:00 2023\nbase hex  timestamps absolute\n";
+        let line =
+            |ms: u32, channel: u32| format!("0.{ms:03} {channel} 123 Rx d 1 {channel:02x}\n");
+        let lines = |all: &[(u32, u32)]| -> String {
+            let lines = all.iter().map(|&(ms, channel)| line(ms, channel));
+            lines
+                .chain(["0.950 1 123 Rx d 99 00\n".to_owned()])
+                .collect()
+        };
+        let ordered = lines(&[(1, 2), (2, 1), (3, 2), (900, 3)]);
+        let unordered = lines(&[(5, 2), (2, 1), (900, 2), (30, 3)]);
+        for (log, passes) in [(ordered, 1), (unordered, 2)] {
+            let file = tempfile::NamedTempFile::new().expect("a file");
+            std::fs::write(file.path(), format!("{head}{log}")).expect("written");
+            let mut told = Vec::new();
+            let found = Contents::read(file.path(), &mut |_, _| {}, &mut |items| told.push(items));
+            let found = found.expect("a listing");
+            let mut source = crate::source::open(file.path()).expect("a log");
+            let wanted = Contents::of(&mut *source, &mut |_| {});
+            let [found_json, wanted_json] = [&found, &wanted]
+                .map(|contents| serde_json::to_value(contents).expect("in memory"));
+            assert_eq!(found_json, wanted_json);
+            assert_eq!(
+                (found.items, found.streams.len(), found.damage.len()),
+                (4, 3, 1)
+            );
+            // An unordered recording is read again from its first item.
+            let begins = told.iter().filter(|items| **items == 1).count();
+            assert_eq!((begins, told.last()), (passes, Some(&4)));
+        }
     }
 }

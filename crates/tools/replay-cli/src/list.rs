@@ -5,7 +5,7 @@ use onbeat_document::text::duration;
 use onbeat_replay::contents::{Contents, Gap, StreamContents, STEP_NS};
 use onbeat_replay::database::FrameId;
 use onbeat_replay::requests::Recorded;
-use onbeat_replay::source::{self, Format};
+use onbeat_replay::source::Format;
 use onbeat_terminal::live::LiveLine;
 use onbeat_terminal::term::{one_line, write_json, Align, Screen, Table};
 use onbeat_terminal::{date, CliError, ExitStatus};
@@ -93,7 +93,7 @@ fn read(path: &Path) -> Result<Listed, CliError> {
     let format = Format::of(path).map_err(failed)?.name();
     let (mut line, mut packed) = (LiveLine::new(), LiveLine::new());
     let (started, mut shown) = (Instant::now(), Instant::now());
-    let contents = source::contents(path, &mut unpacking(path, &mut packed), &mut |items| {
+    let contents = Contents::read(path, &mut unpacking(path, &mut packed), &mut |items| {
         // The clock is read rarely, because reading it takes as long as an item.
         let is_time = items.is_multiple_of(1 << 12) && started.elapsed() > PATIENCE;
         if is_time && shown.elapsed() > SHOW_EVERY {

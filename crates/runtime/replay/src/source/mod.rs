@@ -28,9 +28,8 @@ pub use merge::merged;
 pub use packed::Packing;
 pub use shift::shifted;
 
-use crate::contents::Contents;
 use crate::item::{Source, SourceError};
-use order::Survey;
+pub(crate) use order::{Survey, Witness};
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::Path;
@@ -62,35 +61,20 @@ pub fn open_with_progress(
     path: &Path,
     tell: &mut dyn FnMut(u64, u64),
 ) -> Result<Box<dyn Source>, SourceError> {
-    match Format::of(path)? {
-        Format::Packed(packing) => packed::open(path, packing, tell),
-        format => {
-            let name = path.display().to_string();
-            opened(format, path, &name, &mut Survey::default())
-        }
-    }
+    open_surveyed(path, tell, &mut Survey::default())
 }
 
-/// Reads a recording to its end and returns its contents. After each item, calls `tell` with the
-/// number of items so far. While the recording is unpacked, calls `unpacking` as
-/// [`open_with_progress`] does.
-///
-/// # Errors
-/// Fails like [`open`].
-pub fn contents(
+/// Opens a recording like [`open_with_progress`]. If its format needs a first pass and it is not
+/// packed, `survey` reads it.
+pub(crate) fn open_surveyed(
     path: &Path,
-    unpacking: &mut dyn FnMut(u64, u64),
-    tell: &mut dyn FnMut(u64),
-) -> Result<Contents, SourceError> {
-    let mut survey = Survey::listing(tell);
-    let mut source = match Format::of(path)? {
-        Format::Packed(packing) => packed::open(path, packing, unpacking)?,
-        format => opened(format, path, &path.display().to_string(), &mut survey)?,
-    };
-    Ok(match survey.contents.take() {
-        Some(contents) => contents,
-        None => Contents::of(&mut *source, tell),
-    })
+    tell: &mut dyn FnMut(u64, u64),
+    survey: &mut Survey,
+) -> Result<Box<dyn Source>, SourceError> {
+    match Format::of(path)? {
+        Format::Packed(packing) => packed::open(path, packing, tell),
+        format => opened(format, path, &path.display().to_string(), survey),
+    }
 }
 
 /// Opens a recording of a known format. Error messages call the recording `name`. If the format

@@ -1,7 +1,6 @@
 //! Sorts the items of a nearly ordered source by time, within a window of bounded memory.
 
 use super::damage::Damage;
-use crate::contents::Contents;
 use crate::item::{Details, Source, SourceError, Stamp, Stream};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,52 +11,44 @@ use std::collections::BinaryHeap;
 pub const MOST_BYTES: usize = 64 << 20;
 const MOST_ITEMS: usize = 1 << 20;
 
-/// A reader's first pass over a recording. It finds how far items are out of order. It can also
-/// list the recording, which then needs no second pass if its items are in order.
-#[derive(Default)]
-pub struct Survey<'a> {
-    listing: Option<&'a mut dyn FnMut(u64)>,
-    /// The contents of the recording. `None` if they are not wanted, or if the recording has to be
-    /// read again because its items are not in order.
-    pub contents: Option<Contents>,
+/// Sees all items of a reader's first pass over a recording.
+pub trait Witness {
+    fn item(&mut self, source: &dyn Source, stamp: Stamp, payload: &[u8]);
+    /// An item is earlier than an item before it, so that the recording has to be read again.
+    fn out_of_order(&mut self);
+    fn end(&mut self, source: &dyn Source);
 }
 
-impl<'a> Survey<'a> {
-    /// Returns a survey that also lists the recording. After each item, it calls `tell` with the
-    /// number of items so far.
-    pub fn listing(tell: &'a mut dyn FnMut(u64)) -> Survey<'a> {
-        Survey {
-            listing: Some(tell),
-            contents: None,
-        }
-    }
+/// A reader's first pass over a recording. It finds how far items are out of order.
+#[derive(Default)]
+pub struct Survey<'a> {
+    pub witness: Option<&'a mut dyn Witness>,
+}
 
+impl Survey<'_> {
     /// Reads a source to its end. Returns the largest difference in ns by which an item is earlier
     /// than an item before it. The source may add streams while it is read.
     ///
     /// # Errors
     /// Fails if the source cannot be read.
     pub fn read(&mut self, source: &mut impl Source) -> Result<u64, SourceError> {
-        let mut contents = self.listing.is_some().then(|| Contents::new(source));
         let mut payload = Vec::new();
         let (mut newest, mut back_ns) = (i64::MIN, 0);
         while let Some(stamp) = source.next(&mut payload)? {
             if stamp.time_ns < newest {
                 back_ns = newest.abs_diff(stamp.time_ns).max(back_ns);
-                contents = None;
+                if let Some(witness) = self.witness.take() {
+                    witness.out_of_order();
+                }
             }
             newest = newest.max(stamp.time_ns);
-            if let (Some(contents), Some(tell)) = (&mut contents, &mut self.listing) {
-                contents.add_streams(source.streams());
-                contents.add(stamp, &payload, source.details().is_sent);
-                tell(contents.items);
+            if let Some(witness) = &mut self.witness {
+                witness.item(source, stamp, &payload);
             }
         }
-        if let Some(contents) = &mut contents {
-            contents.add_streams(source.streams());
-            contents.close(source);
+        if let Some(witness) = &mut self.witness {
+            witness.end(source);
         }
-        self.contents = contents;
         Ok(back_ns)
     }
 }

@@ -61,36 +61,3 @@ fn a_merged_recording_reports_the_damage_of_each_part() {
     while merged.next(&mut payload).expect("readable").is_some() {}
     assert_eq!(merged.damage().len(), 1);
 }
-
-#[test]
-fn a_listing_in_one_pass_equals_the_listing_of_the_opened_recording() {
-    let head = "date Sun Jan 1 00:00:00 2023\nbase hex  timestamps absolute\n";
-    let line = |ms: u32, channel: u32| format!("0.{ms:03} {channel} 123 Rx d 1 {channel:02x}\n");
-    let lines = |all: &[(u32, u32)]| -> String {
-        let lines = all.iter().map(|&(ms, channel)| line(ms, channel));
-        lines
-            .chain(["0.950 1 123 Rx d 99 00\n".to_owned()])
-            .collect()
-    };
-    let ordered = lines(&[(1, 2), (2, 1), (3, 2), (900, 3)]);
-    let unordered = lines(&[(5, 2), (2, 1), (900, 2), (30, 3)]);
-    for (log, passes) in [(ordered, 1), (unordered, 2)] {
-        let file = tempfile::NamedTempFile::new().expect("a file");
-        std::fs::write(file.path(), format!("{head}{log}")).expect("written");
-        let mut told = Vec::new();
-        let found = contents(file.path(), &mut |_, _| {}, &mut |items| told.push(items));
-        let found = found.expect("a listing");
-        let mut source = open(file.path()).expect("a log");
-        let wanted = Contents::of(&mut *source, &mut |_| {});
-        let [found_json, wanted_json] =
-            [&found, &wanted].map(|contents| serde_json::to_value(contents).expect("in memory"));
-        assert_eq!(found_json, wanted_json);
-        assert_eq!(
-            (found.items, found.streams.len(), found.damage.len()),
-            (4, 3, 1)
-        );
-        // An unordered recording is read again from its first item.
-        let begins = told.iter().filter(|items| **items == 1).count();
-        assert_eq!((begins, told.last()), (passes, Some(&4)));
-    }
-}

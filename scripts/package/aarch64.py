@@ -18,7 +18,8 @@ import programs
 TARGET = "aarch64-unknown-linux-gnu"
 FOLDER = os.path.join(programs.CACHE, "aarch64")
 EMULATORS = ("qemu-aarch64", "qemu-aarch64-static")
-SUITE = "bookworm"
+# The machine's own source of packages.
+SOURCES = "/etc/apt/sources.list.d/debian.sources"
 
 
 def unpacked(packages, architecture, to):
@@ -26,11 +27,10 @@ def unpacked(packages, architecture, to):
     state = os.path.join(FOLDER, "apt-" + architecture)
     for folder in ("state/lists/partial", "cache/archives/partial"):
         os.makedirs(os.path.join(state, folder), exist_ok=True)
-    sources = os.path.join(state, "sources.list")
-    with open(sources, "w", encoding="utf-8") as file:
-        file.write(f"deb http://deb.debian.org/debian {SUITE} main\n")
+    if not os.path.exists(SOURCES):
+        return False
     apt = ["apt-get", "-qq", *(word for option in (
-        f"Dir::State={state}/state", f"Dir::Cache={state}/cache", "Dir::State::status=/dev/null", f"Dir::Etc::SourceList={sources}",
+        f"Dir::State={state}/state", f"Dir::Cache={state}/cache", "Dir::State::status=/dev/null", f"Dir::Etc::SourceList={SOURCES}",
         "Dir::Etc::SourceParts=/dev/null", f"APT::Architecture={architecture}", f"APT::Architectures={architecture}",
         "APT::Sandbox::User=root") for word in ("-o", option))]
     with tempfile.TemporaryDirectory() as folder:

@@ -36,8 +36,7 @@ DELAY_MS = 25
 # Two callbacks of this length, one after the other, end after the scan. Each of them alone ends before the scan.
 SHORT_MS = 14
 LEAD = 0.017
-# Reading a message of this size takes clearly longer than the 3 ms from which an execution counts.
-BIG = 3 << 20
+BIG = 2 << 20
 CODES = 32
 CPU = int(os.environ.setdefault("PLANTED_CPU", str(max(os.sched_getaffinity(0)))))
 OTHERS = os.sched_getaffinity(0) - {CPU} or {CPU}

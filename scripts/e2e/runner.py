@@ -10,6 +10,7 @@ import traceback
 from dataclasses import dataclass, field
 
 import foreign
+import pace
 from harness import Harness
 from registry import PLACES, Mismatch, Skip, Test
 from supervise import Supervisor, Worker, end_descendants, reap
@@ -22,6 +23,9 @@ from stamp import Stamp  # noqa: E402  pylint: disable=wrong-import-position
 ATTEMPTS = 4
 # An attempt that takes longer hangs.
 LIMIT_S = 300
+# From this attempt on, an attempt waits up to so many seconds for a slow machine to recover.
+PATIENT_FROM = 3
+PATIENCE_S = 60
 # So many tests are named in the line of the slowest.
 SLOWEST = 8
 
@@ -155,7 +159,13 @@ class Runner:
         """Starts an attempt."""
         self.started += 1
         domain = os.getpid() + self.started
-        worker = self.supervisor.start(lambda: attempt(test, self.work, domain))
+
+        def work():
+            if number >= PATIENT_FROM:
+                pace.wait_until_usual(PATIENCE_S)
+            return attempt(test, self.work, domain)
+
+        worker = self.supervisor.start(work)
         self.running.append(Attempt(test, number, self.needs(test, number), worker))
 
     def wait(self):

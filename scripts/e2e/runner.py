@@ -174,7 +174,8 @@ class Runner:
         done = [by_worker[w] for w in select.select(by_worker, [], [], 1)[0] if w.read()]
         reap()
         for running in self.running:
-            if time.monotonic() - running.begin > LIMIT_S:
+            patience_s = PATIENCE_S if running.number >= PATIENT_FROM else 0
+            if time.monotonic() - running.begin > LIMIT_S + patience_s:
                 running.worker.stop()
         self.running = [a for a in self.running if a not in done]
         return done

@@ -94,7 +94,7 @@ impl<'a> Converter<'a> {
             }));
         }
         if process.is_of_rclcpp && self.watched.insert(tid) {
-            let comm = seen.fields.text("procname");
+            let comm = seen.fields.of_contexts().text("procname");
             // Before the first switch to the thread, nothing shows its priority, or when it had a CPU.
             let priority = self.priorities.get(&tid).copied().unwrap_or(UNSCHEDULED);
             out.push(event(EventKind::Thread {

@@ -95,7 +95,8 @@ impl<'a, 't> Decoder<'a, 't> {
         ty: &'t Type,
         out: &mut Vec<(&'t str, Value)>,
     ) -> Result<(), Damaged> {
-        let Some(bits) = ty.fixed_bits else {
+        let bits = ty.fixed_bits.filter(|_| !ty.fields().is_empty());
+        let Some(bits) = bits else {
             return self.structure(ty, out);
         };
         self.align(ty.align)?;

@@ -23,9 +23,20 @@ pub(crate) struct Seen<'a> {
 pub(crate) struct Fields<'a> {
     packet: &'a [u8],
     values: &'a [(&'a str, Value)],
+    /// The number of values of contexts, which come first.
+    contexts: usize,
 }
 
 impl Fields<'_> {
+    /// Returns the values of the event's contexts alone. They are there even if a pass over the
+    /// session skips the event's own fields.
+    pub(crate) fn of_contexts(&self) -> Fields<'_> {
+        Fields {
+            values: &self.values[..self.contexts],
+            ..*self
+        }
+    }
+
     fn get(&self, name: &str) -> Option<Value> {
         // The own fields of an event come after those of its contexts. They are used if a context has the
         // same name.
@@ -106,6 +117,21 @@ struct Buffers<'m> {
     earlier: Vec<decode::Seen<'m>>,
 }
 
+/// The number of values for which a stream keeps memory between two events.
+const KEPT_VALUES_MAX: usize = 1024;
+
+impl Buffers<'_> {
+    /// Gives back the memory of an unusually large event. A session can have thousands of streams.
+    fn shrink(&mut self) {
+        if self.values.capacity() > KEPT_VALUES_MAX {
+            self.values = Vec::new();
+        }
+        if self.earlier.capacity() > KEPT_VALUES_MAX {
+            self.earlier = Vec::new();
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, Default)]
 struct Place {
     /// The position of the next event, in bits from the packet's beginning.
@@ -180,7 +206,9 @@ impl<'m> Stream<'m> {
                 }
                 continue;
             }
-            match self.header() {
+            let header = self.header();
+            self.buffers.shrink();
+            match header {
                 Some(ahead) => {
                     self.ahead = Some(ahead);
                     return Ok(Some(ahead.clock));
@@ -239,13 +267,14 @@ impl<'m> Stream<'m> {
         let at = decoder.at;
         match decoded {
             // An event of 0 bits would be found again and again.
-            Ok(()) if at > self.place.at => {
+            Ok(contexts) if at > self.place.at => {
                 see(&Seen {
                     cpu: self.place.cpu,
                     kind: ahead.event.kind,
                     fields: &Fields {
                         packet: &self.packet,
                         values,
+                        contexts,
                     },
                 });
                 self.place.at = at;
@@ -253,6 +282,7 @@ impl<'m> Stream<'m> {
             }
             _ => self.skip_packet(),
         }
+        self.buffers.shrink();
     }
 
     fn next_packet(&mut self) -> io::Result<bool> {
@@ -359,33 +389,29 @@ impl<'m> Stream<'m> {
     }
 }
 
+/// Decodes the parts of an event that `needs` names. Returns the number of values of its contexts.
 fn payload<'m>(
     decoder: &mut Decoder<'_, 'm>,
     ahead: &Ahead<'m>,
     needs: Needs,
     values: &mut Vec<(&'m str, Value)>,
-) -> Result<(), Damaged> {
+) -> Result<usize, Damaged> {
     let contexts = [&ahead.class.event_context, &ahead.event.context];
     let contexts = contexts.into_iter().flatten();
-    let types = contexts.clone().chain(&ahead.event.fields);
-    decoder.remembers = types.clone().any(|ty| ty.needs_earlier);
-    if decoder.remembers {
-        for ty in types {
-            decoder.structure(ty, values)?;
-        }
-        return Ok(());
-    }
+    let mut types = contexts.clone().chain(&ahead.event.fields);
+    decoder.remembers = types.any(|ty| ty.needs_earlier);
     for ty in contexts {
         match needs {
-            Needs::Nothing => decoder.skip(ty, values)?,
-            Needs::Contexts | Needs::ContextsAndFields => decoder.structure(ty, values)?,
+            Needs::Nothing if !decoder.remembers => decoder.skip(ty, values)?,
+            _ => decoder.structure(ty, values)?,
         }
     }
+    let of_contexts = values.len();
     if let Some(ty) = &ahead.event.fields {
         match needs {
-            Needs::Nothing | Needs::Contexts => decoder.skip(ty, values)?,
-            Needs::ContextsAndFields => decoder.structure(ty, values)?,
+            Needs::Nothing | Needs::Contexts if !decoder.remembers => decoder.skip(ty, values)?,
+            _ => decoder.structure(ty, values)?,
         }
     }
-    Ok(())
+    Ok(of_contexts)
 }

@@ -65,7 +65,7 @@ pub(crate) struct SchedulerSeen {
 /// Returns the process and the thread of an event of ROS 2, or `None` if the trace does not have
 /// them.
 pub(crate) fn who(trace: &Trace, seen: &Seen) -> Option<(u32, u32)> {
-    let fields = seen.fields;
+    let fields = seen.fields.of_contexts();
     let of_process = || trace.metadata.environment.get("vpid")?.parse().ok();
     let pid = fields.tid("vpid").or_else(of_process)?;
     Some((pid, fields.tid("vtid")?))
@@ -187,7 +187,7 @@ impl Process {
             Call::RclInit => self.version = seen.fields.text("version"),
             Call::NodeInit => {
                 self.has_nodes = true;
-                let fields = seen.fields;
+                let fields = seen.fields.of_contexts();
                 if let Some(name) = fields.text("node_name").zip(fields.text("namespace")) {
                     self.nodes
                         .insert(format!("{}/{}", name.1.trim_end_matches('/'), name.0));
@@ -213,6 +213,6 @@ impl Process {
 
 fn name_of(trace: &Trace, seen: &Seen) -> String {
     let of_process = || trace.metadata.environment.get("procname").cloned();
-    let name = seen.fields.text("procname");
+    let name = seen.fields.of_contexts().text("procname");
     name.unwrap_or_else(|| of_process().map_or(String::new(), String::from))
 }

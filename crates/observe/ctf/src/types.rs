@@ -61,6 +61,9 @@ pub(crate) enum Shape {
     Variant(Option<Box<str>>, Vec<Field>),
 }
 
+/// The largest structure that is skipped as a whole, in bits.
+const MAX_FIXED_BITS: u64 = 1 << 16;
+
 impl Shape {
     fn fixed_bits(&self) -> Option<u64> {
         let bits = match self {
@@ -76,7 +79,9 @@ impl Shape {
                 return None
             }
         };
-        bits.is_multiple_of(8).then_some(bits)
+        // Each value has at least eight bits, so that the limits for values hold without counting them.
+        let is_small = (1..=MAX_FIXED_BITS).contains(&bits);
+        (bits.is_multiple_of(8) && is_small).then_some(bits)
     }
 }
 

@@ -254,6 +254,26 @@ fn events_that_onbeat_does_not_use_change_nothing_whatever_fields_they_have() {
 }
 
 #[test]
+fn the_contexts_of_an_event_name_its_thread_even_if_the_event_has_fields_of_the_same_name() {
+    let written = |own: &[(&'static str, u32)]| {
+        let mut events = timer(100 * MS);
+        for event in &mut events {
+            let own = own.iter().map(|(name, id)| F::Tid(name, *id));
+            event.fields.extend(own);
+        }
+        let session = tempfile::tempdir().unwrap();
+        let file = packets(0, vec![created(), events]);
+        write(session.path(), Domain::User, &[file]);
+        let to = tempfile::tempdir().unwrap();
+        let trace = to.path().join("trace");
+        import(session.path(), &trace, "", &mut |_, _| {}).expect("it can be imported");
+        let mut reader = Reader::open(&trace).expect("the trace was just written");
+        reader.events().collect::<Vec<_>>()
+    };
+    assert_eq!(written(&[("vpid", 99), ("vtid", 98)]), written(&[]));
+}
+
+#[test]
 fn context_switches_of_the_kernel_give_execution_times() {
     let session = tempfile::tempdir().unwrap();
     processes(session.path());

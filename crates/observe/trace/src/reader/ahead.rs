@@ -67,6 +67,7 @@ fn send<P: Prepare>(
         count += 1;
         if count == PART_EVENTS {
             let made = prepare.part(false)?;
+            events.truncate(count);
             let next = spare.try_recv();
             let next = next.unwrap_or_else(|_| Vec::with_capacity(PART_EVENTS));
             let full = std::mem::replace(&mut events, next);

@@ -1,7 +1,7 @@
 //! Guarantees of the readers of recordings, for any bytes. The fuzz targets and the test that
 //! replays their corpus share this file.
 use onbeat_replay::item::{Source, SourceError};
-use onbeat_replay::source;
+use onbeat_replay::source::{self, Survey};
 use std::io::{Cursor, Write};
 
 pub fn candump(data: &[u8]) -> u64 {
@@ -9,15 +9,27 @@ pub fn candump(data: &[u8]) -> u64 {
 }
 
 pub fn asc(data: &[u8]) -> u64 {
-    whole(source::asc::read("log", Cursor::new(data.to_vec())))
+    whole(source::asc::read(
+        "log",
+        Cursor::new(data.to_vec()),
+        &mut Survey::default(),
+    ))
 }
 
 pub fn blf(data: &[u8]) -> u64 {
-    whole(source::blf::read("log", Cursor::new(data.to_vec())))
+    whole(source::blf::read(
+        "log",
+        Cursor::new(data.to_vec()),
+        &mut Survey::default(),
+    ))
 }
 
 pub fn mdf(data: &[u8]) -> u64 {
-    whole(source::mdf::read("log", Cursor::new(data.to_vec())))
+    whole(source::mdf::read(
+        "log",
+        Cursor::new(data.to_vec()),
+        &mut Survey::default(),
+    ))
 }
 
 /// Reads any bytes as a DBC file. Returns the number of CAN messages in it.
@@ -28,7 +40,11 @@ pub fn dbc(data: &[u8]) -> u64 {
 }
 
 pub fn trc(data: &[u8]) -> u64 {
-    whole(source::trc::read("log", Cursor::new(data.to_vec())))
+    whole(source::trc::read(
+        "log",
+        Cursor::new(data.to_vec()),
+        &mut Survey::default(),
+    ))
 }
 
 pub fn ros1(data: &[u8]) -> u64 {
@@ -40,7 +56,11 @@ pub fn mcap(data: &[u8]) -> u64 {
 }
 
 pub fn pcap(data: &[u8]) -> u64 {
-    whole(source::pcap::read("capture", Cursor::new(data.to_vec())))
+    whole(source::pcap::read(
+        "capture",
+        Cursor::new(data.to_vec()),
+        &mut Survey::default(),
+    ))
 }
 
 /// Reads any bytes as a file whose format is not given, so that its content decides. No other check

@@ -14,8 +14,8 @@ const MAX_VALUES: u32 = 65_536;
 pub(crate) enum Value {
     Unsigned(u64),
     Signed(i64),
-    /// A text without its final zero byte, or an array of bytes: the positions of the first byte and
-    /// of the byte after the last one.
+    /// A text without its final zero byte, or an array of bytes: the position of its first byte, and
+    /// the position after its last byte.
     Bytes(usize, usize),
     Other,
 }
@@ -46,8 +46,8 @@ pub(crate) struct Decoder<'a, 't> {
 }
 
 impl<'a, 't> Decoder<'a, 't> {
-    /// Returns a decoder of the bits from `at` to `end`. It clears `seen`, which callers use again so
-    /// that an event costs no allocation.
+    /// Returns a decoder of the bits from `at` to `end`. Clears `seen`. If the caller gives the same
+    /// list for each event, events need no new memory.
     pub(crate) fn new(
         bytes: &'a [u8],
         order: Order,

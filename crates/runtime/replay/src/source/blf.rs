@@ -25,20 +25,12 @@ const LONGEST_FRAME: usize = 1 << 20;
 /// storing it in memory.
 const LONGEST: u32 = 64 << 20;
 
-/// Opens a BLF log. Reads the log twice: the first pass finds the channels, and how far items are
-/// out of order.
+/// Opens a BLF log. Reads the log twice: in the first pass, `survey` finds how far items are out of
+/// order, and the reader finds the channels.
 ///
 /// # Errors
 /// Fails if the file cannot be read, or has no frame.
-pub fn read<R: Bytes + 'static>(name: &str, bytes: R) -> Result<Box<dyn Source>, SourceError> {
-    surveyed(name, bytes, &mut Survey::default())
-}
-
-/// Opens the recording like [`read`]. `survey` reads it for the first time.
-///
-/// # Errors
-/// Fails like [`read`].
-pub fn surveyed<R: Bytes + 'static>(
+pub fn read<R: Bytes + 'static>(
     name: &str,
     bytes: R,
     survey: &mut Survey,

@@ -24,20 +24,12 @@ pub const UNFINISHED: &[u8] = b"UnFinMF ";
 
 const IDENTIFICATION: usize = 64;
 
-/// Opens an MDF 4 file. Reads the file twice: the first pass finds the channels, and how far frames
-/// are out of order.
+/// Opens an MDF 4 file. Reads the file twice: in the first pass, `survey` finds how far frames are
+/// out of order, and the reader finds the channels.
 ///
 /// # Errors
 /// Fails if the file cannot be read, has another version, or has no CAN frame.
-pub fn read<R: Bytes + 'static>(name: &str, bytes: R) -> Result<Box<dyn Source>, SourceError> {
-    surveyed(name, bytes, &mut Survey::default())
-}
-
-/// Opens the recording like [`read`]. `survey` reads it for the first time.
-///
-/// # Errors
-/// Fails like [`read`].
-pub fn surveyed<R: Bytes + 'static>(
+pub fn read<R: Bytes + 'static>(
     name: &str,
     bytes: R,
     survey: &mut Survey,

@@ -29,7 +29,7 @@ pub use packed::Packing;
 pub use shift::shifted;
 
 use crate::item::{Source, SourceError};
-pub(crate) use order::{Survey, Witness};
+pub use order::{Survey, Witness};
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::Path;
@@ -90,12 +90,12 @@ fn opened(
         Format::Bag => bag::open(path),
         Format::Mcap | Format::Sqlite => part::open(path, path),
         Format::Packed(packing) => packed::open(path, packing, &mut |_, _| {}),
-        Format::Capture => pcap::surveyed(name, open()?, survey),
+        Format::Capture => pcap::read(name, open()?, survey),
         Format::Candump => candump::read(name, open()?),
-        Format::Asc => asc::surveyed(name, open()?, survey),
-        Format::Blf => blf::surveyed(name, open()?, survey),
-        Format::Mdf => mdf::surveyed(name, open()?, survey),
-        Format::Trc => trc::surveyed(name, open()?, survey),
+        Format::Asc => asc::read(name, open()?, survey),
+        Format::Blf => blf::read(name, open()?, survey),
+        Format::Mdf => mdf::read(name, open()?, survey),
+        Format::Trc => trc::read(name, open()?, survey),
         Format::Ros1 => ros1::read(name, open()?),
     }
 }

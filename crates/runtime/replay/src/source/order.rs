@@ -13,15 +13,18 @@ const MOST_ITEMS: usize = 1 << 20;
 
 /// Sees all items of a reader's first pass over a recording.
 pub trait Witness {
+    /// Sees the next item.
     fn item(&mut self, source: &dyn Source, stamp: Stamp, payload: &[u8]);
     /// An item is earlier than an item before it, so that the recording has to be read again.
     fn out_of_order(&mut self);
+    /// Sees the end of the recording.
     fn end(&mut self, source: &dyn Source);
 }
 
 /// A reader's first pass over a recording. It finds how far items are out of order.
 #[derive(Default)]
 pub struct Survey<'a> {
+    /// Sees the items. `None` if nobody needs them.
     pub witness: Option<&'a mut dyn Witness>,
 }
 

@@ -233,10 +233,10 @@ pub fn open(
     };
     let source = match format {
         Format::Candump => super::candump::read(&name, content)?,
-        Format::Asc => super::asc::read(&name, content)?,
-        Format::Trc => super::trc::read(&name, content)?,
-        Format::Blf => super::blf::read(&name, content)?,
-        Format::Capture => super::pcap::read(&name, content)?,
+        Format::Asc => super::asc::read(&name, content, &mut Survey::default())?,
+        Format::Trc => super::trc::read(&name, content, &mut Survey::default())?,
+        Format::Blf => super::blf::read(&name, content, &mut Survey::default())?,
+        Format::Capture => super::pcap::read(&name, content, &mut Survey::default())?,
         Format::Packed(_) => {
             let what = "the file is packed twice. Unpack it once";
             return Err(fault(&name, what));

@@ -29,20 +29,12 @@ pub fn begins(head: &[u8]) -> bool {
 
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
-/// Opens a network capture. Reads the capture twice: the first pass finds the interfaces, and how
-/// far items are out of order.
+/// Opens a network capture. Reads the capture twice: in the first pass, `survey` finds how far items
+/// are out of order, and the reader finds the interfaces.
 ///
 /// # Errors
 /// Fails if the file cannot be read, or is not a capture.
-pub fn read<R: Bytes + 'static>(name: &str, bytes: R) -> Result<Box<dyn Source>, SourceError> {
-    surveyed(name, bytes, &mut Survey::default())
-}
-
-/// Opens the recording like [`read`]. `survey` reads it for the first time.
-///
-/// # Errors
-/// Fails like [`read`].
-pub fn surveyed<R: Bytes + 'static>(
+pub fn read<R: Bytes + 'static>(
     name: &str,
     bytes: R,
     survey: &mut Survey,

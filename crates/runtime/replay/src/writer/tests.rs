@@ -1,5 +1,5 @@
 use super::*;
-use crate::source::{asc, blf, can, candump, mcap, pcap};
+use crate::source::{asc, blf, can, candump, mcap, pcap, Survey};
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::io::Cursor;
@@ -56,9 +56,9 @@ fn read(target: Target, bytes: Vec<u8>) -> Box<dyn Source> {
     let bytes = Cursor::new(bytes);
     let source = match target {
         Target::Candump => candump::read("file", bytes),
-        Target::Asc => asc::read("file", bytes),
-        Target::Blf => blf::read("file", bytes),
-        Target::Pcapng => pcap::read("file", bytes),
+        Target::Asc => asc::read("file", bytes, &mut Survey::default()),
+        Target::Blf => blf::read("file", bytes, &mut Survey::default()),
+        Target::Pcapng => pcap::read("file", bytes, &mut Survey::default()),
         Target::Mcap | Target::Rosbag2 => mcap::read("file", bytes),
     };
     source.expect("a recording")

@@ -6,7 +6,7 @@ use std::io::Cursor;
 fn items(text: &str) -> (Vec<Item>, Vec<String>) {
     let bytes = text.as_bytes().to_vec();
     assert!(begins(&bytes[..bytes.len().min(4096)]), "{text}");
-    frames(read("log", Cursor::new(bytes)).expect("a log"))
+    frames(read("log", Cursor::new(bytes), &mut Survey::default()).expect("a log"))
 }
 
 const HEAD: &str = "date Thu Apr 20 10:44:38.250 pm 2017\nbase hex  timestamps absolute\nno internal events logged\n";
@@ -93,7 +93,7 @@ fn relative_times_decimal_numbers_and_german_dates_of_an_asc_log_are_read() {
 #[test]
 fn a_log_without_frames_is_refused_with_the_reason() {
     let log = format!("{HEAD}1.0 1 Name Rx d 1 11\n");
-    let error = read("log", Cursor::new(log.into_bytes())).err();
+    let error = read("log", Cursor::new(log.into_bytes()), &mut Survey::default()).err();
     let error = error.expect("no frame").to_string();
     assert!(error.contains("is a name"), "{error}");
 }

@@ -85,7 +85,7 @@ fn fd_message_64(code: u8, there: u8, flags: u32, direction: u8, data: &[u8]) ->
 }
 
 fn items(file: Vec<u8>) -> (Vec<Item>, Vec<String>) {
-    frames(read("log", Cursor::new(file)).expect("a log"))
+    frames(read("log", Cursor::new(file), &mut Survey::default()).expect("a log"))
 }
 
 fn at(ms: i64, name: &str, bytes: Vec<u8>) -> Item {
@@ -180,7 +180,7 @@ fn ethernet_frames_become_packets() {
         object(120, 2 * MILLISECOND, &whole),
     ];
     let file = [header(), container(0, &objects.concat())].concat();
-    let source = read("log", Cursor::new(file)).expect("a log");
+    let source = read("log", Cursor::new(file), &mut Survey::default()).expect("a log");
     let streams = source.streams().to_vec();
     assert_eq!(streams[1].kind, Kind::Packets { link_type: 1 });
     let (found, damage) = frames(source);
@@ -315,6 +315,7 @@ fn frames_out_of_order_are_sorted_and_a_log_without_frames_is_refused() {
     let error = read(
         "log",
         Cursor::new([header(), container(2, &object(11, 0, &[]))].concat()),
+        &mut Survey::default(),
     );
     let error = error.err().expect("no frame").to_string();
     assert!(

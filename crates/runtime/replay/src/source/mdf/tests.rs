@@ -10,11 +10,11 @@ mod build;
 const BEGIN: u64 = 1_492_728_278_250_000_000;
 
 fn items(file: &[u8]) -> (Vec<Item>, Vec<String>) {
-    frames(read("log", Cursor::new(file.to_vec())).expect("a log"))
+    frames(read("log", Cursor::new(file.to_vec()), &mut Survey::default()).expect("a log"))
 }
 
 fn refused(file: &[u8]) -> String {
-    let source = read("log", Cursor::new(file.to_vec()));
+    let source = read("log", Cursor::new(file.to_vec()), &mut Survey::default());
     source.err().expect("refused").to_string()
 }
 
@@ -145,7 +145,11 @@ fn a_file_that_is_torn_anywhere_gives_its_first_frames_and_a_report() {
         let is_plain = shape.packing == Packing::Plain && shape.data == Data::Stream;
         let from = if is_plain { 64 } else { data_group };
         for end in from..file.len() {
-            match read("log", Cursor::new(file[..end].to_vec())) {
+            match read(
+                "log",
+                Cursor::new(file[..end].to_vec()),
+                &mut Survey::default(),
+            ) {
                 Err(error) => {
                     assert_eq!(most, 0, "{shape:?} {end} {error}");
                     refusals += 1;

@@ -6,7 +6,8 @@ use std::io::Cursor;
 type Item = (i64, u32, Vec<u8>);
 
 fn items(bytes: Vec<u8>) -> (Vec<Stream>, Vec<Item>, Vec<String>) {
-    let mut source = read("capture", Cursor::new(bytes)).expect("a capture");
+    let mut source =
+        read("capture", Cursor::new(bytes), &mut Survey::default()).expect("a capture");
     let mut payload = Vec::new();
     let mut all = Vec::new();
     while let Some(stamp) = source.next(&mut payload).expect("readable") {

@@ -6,7 +6,7 @@ use std::io::Cursor;
 fn items(text: &str) -> (Vec<Item>, Vec<String>) {
     let bytes = text.replace('\n', "\r\n").into_bytes();
     assert!(begins(&bytes[..bytes.len().min(4096)]), "{text}");
-    frames(read("log", Cursor::new(bytes)).expect("a log"))
+    frames(read("log", Cursor::new(bytes), &mut Survey::default()).expect("a log"))
 }
 
 /// The time 2021-12-18 14:28:07.062 UTC in ns since 1970, rounded as in the log's header.
@@ -196,7 +196,7 @@ fn damaged_and_foreign_lines_are_skipped_and_counted() {
     assert_eq!(damage, wanted);
 
     let log = format!(";$FILEVERSION=1.1{HEAD_1}1) 756186 Sub 02 2 -- -- 00 EH\n");
-    let error = read("log", Cursor::new(log.into_bytes())).err();
+    let error = read("log", Cursor::new(log.into_bytes()), &mut Survey::default()).err();
     let error = error.expect("no frame").to_string();
     assert!(
         error.contains("no CAN frame. lines of other kinds"),

@@ -41,6 +41,16 @@ def test_streamed_tables_are_those_of_the_files(trace):
     assert trace.executions is trace.table("executions")
 
 
+def test_tables_of_one_pass_are_those_of_single_passes(trace):
+    fresh = onbeat.open(TRACE)
+    both = fresh.read("chain_executions", "executions")
+    assert both == (trace.chain_executions, trace.executions)
+    assert fresh.read("executions", "runs") == (fresh.executions, trace.runs)
+    assert fresh.executions is both[1]
+    with pytest.raises(onbeat.UsageError, match="there is no table 'execution'"):
+        fresh.read("execution")
+
+
 def test_the_documented_columns_are_there(trace):
     with open(os.path.join(ROOT, "docs/tables.md"), encoding="utf-8") as file:
         sections = file.read().split("\n### `")[1:]

@@ -7,7 +7,7 @@ def answer(session):
     """The durations of each callback, and the latencies of the chain."""
     onbeat.run("import", session, "-o", session + ".imported")
     trace = onbeat.open_trace(session + ".imported")
-    executions = trace.executions.to_pandas()
+    executions, chain_executions = (table.to_pandas() for table in trace.read("executions", "chain_executions"))
     durations = executions.end_ns - executions.start_ns
-    latencies = trace.chain_executions.to_pandas().latency_ns
+    latencies = chain_executions.latency_ns
     return [group for _, group in durations.groupby(executions.callback, observed=True)], latencies

@@ -8,7 +8,7 @@ def answer(session):
     """The durations of each callback, and the latencies of the chain."""
     onbeat.run("import", session, "-o", session + ".imported")
     trace = onbeat.open_trace(session + ".imported")
-    executions = polars.from_arrow(trace.executions)
+    executions, chain_executions = map(polars.from_arrow, trace.read("executions", "chain_executions"))
     durations = executions.select("callback", ns=polars.col("end_ns") - polars.col("start_ns"))
-    latencies = polars.from_arrow(trace.chain_executions)["latency_ns"]
+    latencies = chain_executions["latency_ns"]
     return [group["ns"] for group in durations.partition_by("callback")], latencies

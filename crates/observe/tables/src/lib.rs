@@ -7,8 +7,8 @@ mod table;
 mod timing;
 
 pub use timing::{
-    export_mcap, export_tables, stream_table, Table as TimingTable, TableOptions, TableWritten,
-    TablesError, TopicWritten,
+    export_mcap, export_tables, stream_table, Table as TimingTable, TableFormat, TableOptions,
+    TableWritten, TablesError, TopicWritten,
 };
 
 use names::Names;

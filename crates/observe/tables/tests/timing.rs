@@ -7,7 +7,9 @@ use onbeat_document::dist::Dist;
 use onbeat_document::schema::Run;
 use onbeat_document::Model;
 use onbeat_synth::{Synth, SynthOptions};
-use onbeat_tables::{export_mcap, export_tables, stream_table, TableOptions, TimingTable};
+use onbeat_tables::{
+    export_mcap, export_tables, stream_table, TableFormat, TableOptions, TimingTable,
+};
 use onbeat_trace::{generate, text, Manifest, Reader, Writer, WriterOptions};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,7 +38,9 @@ fn export(trace: &Path, directory: &Path) {
     let mut reader = Reader::open(trace).expect("opened");
     let run = run(&reader);
     let progress = &mut |_| {};
-    export_tables(&mut reader, directory, TableOptions { run, progress }).expect("exported");
+    let (all, format) = (BTreeSet::from(TimingTable::ALL), TableFormat::Parquet);
+    let options = TableOptions { run, progress };
+    export_tables(&mut reader, directory, &all, format, options).expect("exported");
 }
 
 fn model(trace: &Path) -> Model {
@@ -489,13 +493,21 @@ fn a_failed_table_export_leaves_no_file() {
     let mut reader = Reader::open(&trace).expect("opened");
     let run = run(&reader);
     let progress = &mut |_| {};
-    let failed = export_tables(&mut reader, &tables, TableOptions { run, progress });
+    let (all, format) = (BTreeSet::from(TimingTable::ALL), TableFormat::Parquet);
+    let options = TableOptions { run, progress };
+    let failed = export_tables(&mut reader, &tables, &all, format, options);
     let said = failed.expect_err("it fails").to_string();
     assert!(said.contains("tables/callbacks"), "{said}");
     for table in TimingTable::ALL.iter().skip(1) {
         let left = fs::read_dir(tables.join(table.name())).expect("a directory");
         assert_eq!(left.count(), 0, "{}", table.name());
     }
+}
+
+fn rows_in(stream: impl std::io::Read) -> Vec<Row> {
+    let stream = arrow_ipc::reader::StreamReader::try_new(stream, None).expect("a stream");
+    let batches = stream.map(|batch| batch.expect("a batch"));
+    batches.flat_map(|batch| rows_of(&batch)).collect()
 }
 
 #[test]
@@ -513,13 +525,37 @@ fn an_exported_stream_has_the_same_rows_as_the_file() {
             progress: &mut |_| {},
         };
         let written = stream_table(&mut reader, table, &mut bytes, options).expect("streamed");
-        let stream = arrow_ipc::reader::StreamReader::try_new(&*bytes, None).expect("a stream");
-        let batches = stream.map(|batch| batch.expect("a batch"));
-        let rows: Vec<Row> = batches.flat_map(|batch| rows_of(&batch)).collect();
+        let rows = rows_in(&*bytes);
         assert_eq!(written.rows, rows.len() as u64);
         let file = read(&tables, table.name());
         let show = |rows: &[Row]| rows.iter().map(|r| format!("{r:?}")).collect::<Vec<_>>();
         assert_eq!(show(&rows), show(&file), "{}", table.name());
+    }
+}
+
+#[test]
+fn several_tables_in_one_pass_have_the_same_rows_as_all_tables() {
+    let held = tempfile::tempdir().expect("directory");
+    let trace = generated(held.path(), 20_000, 1);
+    let (all, some) = (held.path().join("all"), held.path().join("some"));
+    export(&trace, &all);
+    let mut reader = Reader::open(&trace).expect("opened");
+    let (run, progress) = (run(&reader), &mut |_| {});
+    let chosen = BTreeSet::from([TimingTable::Items, TimingTable::ChainExecutions]);
+    let options = TableOptions { run, progress };
+    let written = export_tables(&mut reader, &some, &chosen, TableFormat::Arrow, options);
+    let written = written.expect("exported");
+    let tables: BTreeSet<_> = written.iter().map(|one| one.table).collect();
+    assert_eq!(tables, chosen);
+    assert_eq!(fs::read_dir(&some).expect("a directory").count(), 2);
+    for one in written {
+        let path = one.path.expect("a path");
+        let rows = rows_in(fs::File::open(&path).expect("a file"));
+        assert_eq!(one.rows, rows.len() as u64);
+        assert!(one.rows > 1_000, "{}", path.display());
+        let parquet = read(&all, one.table.name());
+        let show = |rows: &[Row]| rows.iter().map(|r| format!("{r:?}")).collect::<Vec<_>>();
+        assert_eq!(show(&rows), show(&parquet), "{}", one.table.name());
     }
 }
 

@@ -31,7 +31,8 @@ pub enum Format {
     Parquet,
     /// Tables of executions, items, chains, stretches and threads as Parquet (from a trace)
     Tables,
-    /// One of the tables of --to tables as a stream for a pipe, Arrow IPC (from a trace)
+    /// The same tables in the format of Arrow IPC: one as a stream for a pipe, or several as files
+    /// (from a trace)
     Arrow,
     /// Latencies and stretches of chains as topics for Foxglove and PlotJuggler (from a trace)
     Mcap,
@@ -82,6 +83,7 @@ Examples:
   onbeat export trace --to perfetto -o trace.json
   onbeat export trace --to tables -o tables                 docs/tables.md describes them
   onbeat export trace --to arrow --table chain_executions | python3 plot.py
+  onbeat export trace --to arrow --table items,stretches -o tables       one pass for both
   onbeat export trace --to mcap -o latencies.mcap
   onbeat export trace --to executions -o executions.csv
   onbeat export trace --to text | grep ' 23551/23551 '     one thread's events
@@ -95,19 +97,20 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub to: Format,
     /// File to write ('-', the default: standard output). With csv: a directory [default: .]. With
-    /// tables: a directory [default: tables]. With parquet: a file or a directory [default: .].
-    /// With mcap: a file [default: trace.mcap]
+    /// tables, and with several tables of arrow: a directory [default: tables]. With parquet: a
+    /// file or a directory [default: .]. With mcap: a file [default: trace.mcap]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Table to write with --to arrow: executions, items, chain_executions, stretches, switches,
-    /// ... [default: executions]
-    #[arg(long, value_name = "TABLE")]
-    pub table: Option<String>,
+    /// Tables to write with --to tables [default: all] or --to arrow [default: executions]:
+    /// executions, items, chain_executions, stretches, switches, ...; repeatable
+    #[arg(long = "table", value_name = "TABLE", value_delimiter = ',')]
+    pub tables: Vec<String>,
 }
 
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
-    if args.table.is_some() && args.to != Format::Arrow {
-        let usage = "--table chooses a table of --to arrow. Omit it, or write --to arrow";
+    if !args.tables.is_empty() && !matches!(args.to, Format::Arrow | Format::Tables) {
+        let usage =
+            "--table chooses tables of --to tables or --to arrow. Omit it, or write one of these";
         return Err(CliError::Usage(usage.into()));
     }
     let input = match (&args.input, args.to.wants()) {
@@ -160,17 +163,17 @@ fn of_trace(args: &Args, input: &Path) -> Result<ExitStatus, CliError> {
 }
 
 fn words_of_tables(args: &Args, input: &Path) -> Vec<OsString> {
-    let mut words: Vec<OsString> = vec!["tables".into()];
-    let default = match args.to {
-        Format::Arrow => {
-            let table = args.table.as_deref().unwrap_or("executions");
-            words.extend(["--table".into(), table.into()]);
-            "-"
-        }
-        Format::Mcap => {
-            words.push("--mcap".into());
-            "trace.mcap"
-        }
+    let mut words: Vec<OsString> = vec!["tables".into(), "--to".into(), args.to.name().into()];
+    let tables = match (args.to, &args.tables[..]) {
+        (Format::Arrow, []) => vec!["executions"],
+        (_, tables) => tables.iter().map(String::as_str).collect(),
+    };
+    for table in &tables {
+        words.extend(["--table".into(), table.into()]);
+    }
+    let default = match (args.to, tables.len()) {
+        (Format::Arrow, 1) => "-",
+        (Format::Mcap, _) => "trace.mcap",
         _ => "tables",
     };
     let output = args.output.as_deref().unwrap_or(Path::new(default));

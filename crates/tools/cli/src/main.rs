@@ -186,6 +186,10 @@ fn confine() -> std::io::Result<()> {
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
     let program = words.get(1).and_then(|word| Program::of_command(word));
+    #[cfg(feature = "whole")]
+    if let Some(program) = program {
+        return program.run(words.into_iter().skip(2));
+    }
     onbeat_terminal::run(
         // A separate program parses the other words of its command.
         words

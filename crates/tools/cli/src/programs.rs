@@ -8,6 +8,8 @@
 //! can replace it in between. If this process has more rights than its caller, the program must be
 //! in the directory of `onbeat`. It must belong to root or to the owner of `onbeat`, and nobody
 //! else may be able to write to it.
+//!
+//! With the feature `whole`, `onbeat` contains these programs and carries out their commands itself.
 
 use onbeat_files::{Directory, Meta};
 use onbeat_terminal::{CliError, VERSION};
@@ -93,8 +95,30 @@ impl Program {
         }
     }
 
+    /// Runs the program in this process. `words` are the words after the command.
+    #[cfg(feature = "whole")]
+    pub fn run(self, words: impl IntoIterator<Item = OsString>) -> std::process::ExitCode {
+        let given = std::iter::once(self.called().into()).chain(words).collect();
+        match self {
+            Program::Link => onbeat_link_cli::main(given),
+            Program::Store => onbeat_store_cli::main(given),
+            Program::Top => onbeat_top_cli::main(given),
+            Program::Monitor => onbeat_monitor_cli::main(given),
+            Program::Replay
+            | Program::Info
+            | Program::Compare
+            | Program::Convert
+            | Program::Import => onbeat_replay_cli::main(given),
+        }
+    }
+
     /// Replaces this process with the program. Returns only if this fails.
     pub fn become_it(self, words: impl IntoIterator<Item = OsString>) -> CliError {
+        if cfg!(feature = "whole") {
+            let mut own = Command::new("/proc/self/exe");
+            let error = own.arg0("onbeat").arg(self.command()).args(words).exec();
+            return CliError::failed(format!("onbeat cannot start itself: {error}"));
+        }
         match self.find().and_then(|found| self.check_version(found)) {
             Ok(found) => {
                 let error = found.started_as(self.called()).args(words).exec();

@@ -514,6 +514,18 @@ fn a_trace_is_exported_as_parquet_tables_and_arrow_streams() {
     // A message of the stream begins with this mark.
     assert_eq!(&stream("items")[..4], [0xff; 4]);
     assert_ne!(stream("items"), stream("switches"));
+    let two = ["--table", "items,switches", "-o", "some"];
+    good(
+        here,
+        &[&["export", "one", "--to", "arrow"], &two[..]].concat(),
+        0,
+    );
+    let files = |table: &str| fs::read_dir(here.join("some").join(table)).map(Iterator::count);
+    assert_eq!(
+        (files("items").unwrap(), files("switches").unwrap()),
+        (1, 1)
+    );
+    assert!(files("executions").is_err());
     good(here, &["export", "one", "--to", "mcap"], 0);
     assert_eq!(
         &fs::read(here.join("trace.mcap")).unwrap()[..5],

@@ -1,9 +1,10 @@
 //! `onbeat export --to tables` and `--to arrow`: writes executions, items, chains and threads of a
 //! trace as tables. `--to mcap`: writes the executions of chains as topics.
 
-use onbeat_tables::{TableOptions, TimingTable, TopicWritten};
+use onbeat_tables::{TableFormat, TableOptions, TimingTable, TopicWritten};
 use onbeat_terminal::progress::Progress;
 use onbeat_terminal::{files, term, traces, CliError, ExitStatus};
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -12,15 +13,25 @@ use std::path::{Path, PathBuf};
 pub struct Args {
     /// Trace directory
     trace: PathBuf,
-    /// Directory for all tables as Parquet files; with --table or --mcap, the file to write
+    /// Directory for the tables as files; with --to mcap, or with one table of --to arrow, the file
+    /// to write
     #[arg(short, long, value_name = "PATH")]
     output: PathBuf,
-    /// Write only this table, as a stream in the format Arrow IPC
-    #[arg(long, value_name = "TABLE", value_parser = parse_table)]
-    table: Option<TimingTable>,
-    /// Write latencies and stretches of chains as topics of an MCAP file
-    #[arg(long, conflicts_with = "table")]
-    mcap: bool,
+    #[arg(long, value_enum)]
+    to: Format,
+    /// Write only these tables
+    #[arg(long = "table", value_name = "TABLE", value_delimiter = ',', value_parser = parse_table)]
+    tables: Vec<TimingTable>,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Format {
+    /// Files in the format Parquet
+    Tables,
+    /// Arrow IPC: one table as a stream, or files
+    Arrow,
+    /// Latencies and stretches of chains as topics of an MCAP file
+    Mcap,
 }
 
 fn parse_table(name: &str) -> Result<TimingTable, String> {
@@ -43,8 +54,8 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         run: traces::run_of(&reader, None),
         progress: &mut progress,
     };
-    let rows = match args.table {
-        None if args.mcap => {
+    let rows = match (args.to, &args.tables[..]) {
+        (Format::Mcap, _) => {
             let mut topics = Vec::new();
             files::write_whole(&args.output, |out| {
                 let written = onbeat_tables::export_mcap(&mut reader, out, options);
@@ -55,19 +66,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
             list(&topics);
             topics.iter().map(|topic| topic.messages).sum()
         }
-        None => {
-            let written = onbeat_tables::export_tables(&mut reader, &args.output, options);
-            let written = written.map_err(CliError::failed)?;
-            drop(bar);
-            for one in &written {
-                let path = one.path.as_deref().unwrap_or(Path::new(""));
-                let line = format!("{}: {} rows", path.display(), one.rows);
-                let _ = writeln!(std::io::stderr(), "{}", term::one_line(&line));
-            }
-            let of = |table| written.iter().find(|w| w.table == table);
-            of(TimingTable::Callbacks).map_or(0, |w| w.rows)
-        }
-        Some(table) => {
+        (Format::Arrow, &[table]) => {
             let mut rows = 0;
             files::write_whole(&args.output, |out| {
                 let written = onbeat_tables::stream_table(&mut reader, table, out, options);
@@ -75,6 +74,34 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
                 Ok(())
             })?;
             rows
+        }
+        (to, chosen) => {
+            let format = match to {
+                Format::Arrow => TableFormat::Arrow,
+                _ => TableFormat::Parquet,
+            };
+            let tables = match chosen {
+                [] => BTreeSet::from(TimingTable::ALL),
+                chosen => chosen.iter().copied().collect(),
+            };
+            let output = &args.output;
+            let written =
+                onbeat_tables::export_tables(&mut reader, output, &tables, format, options);
+            let written = written.map_err(CliError::failed)?;
+            drop(bar);
+            for one in &written {
+                let path = one.path.as_deref().unwrap_or(Path::new(""));
+                let line = format!("{}: {} rows", path.display(), one.rows);
+                let _ = writeln!(std::io::stderr(), "{}", term::one_line(&line));
+            }
+            match chosen {
+                // A trace without callbacks has no timing, but rows for its threads.
+                [] => {
+                    let of = |table| written.iter().find(|w| w.table == table);
+                    of(TimingTable::Callbacks).map_or(0, |w| w.rows)
+                }
+                _ => written.iter().map(|w| w.rows).sum(),
+            }
         }
     };
     traces::warn(&args.trace, reader.warnings());

@@ -93,7 +93,8 @@ pub fn run<W: Parser>(
 /// words of the whole command, `onbeat NAME ...`, so help and errors show the command as the user
 /// typed it.
 ///
-/// `names` are the commands that the program carries out. The name of the program contains the
+/// `given` are the words of the process's command line. Its first word is the name under which the
+/// program was started. `names` are the commands that the program carries out. The name of the program contains the
 /// first of these commands. For another command, `onbeat` starts the program under the name
 /// `onbeat-COMMAND`. `confine` gives up the rights that the command with the given name does not
 /// need.
@@ -101,13 +102,14 @@ pub fn run<W: Parser>(
 /// If the program is started directly with `--version`, it prints its version, which `onbeat`
 /// compares with its own.
 pub fn helper<W: Parser>(
+    given: Vec<OsString>,
     names: &[&str],
     confine: impl FnOnce(&str) -> io::Result<()>,
     command: impl FnOnce(W) -> Result<ExitStatus, CliError>,
 ) -> ExitCode {
     let first = names.first().copied().unwrap_or_default();
     let own = format!("onbeat-{first}");
-    let mut given = std::env::args_os();
+    let mut given = given.into_iter();
     let called = given.next().unwrap_or_default();
     let rest: Vec<OsString> = given.collect();
     // The program was started from a file descriptor. Until here its name is the descriptor's

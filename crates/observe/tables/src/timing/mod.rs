@@ -39,9 +39,9 @@ use pass::{Pass, Recovered, Take};
 use rustc_hash::{FxHashMap, FxHashSet};
 use sink::Sink;
 use spool::Spool;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{channel, sync_channel};
 use std::sync::{Mutex, PoisonError};
@@ -90,8 +90,27 @@ pub struct TableOptions<'a> {
     pub progress: &'a mut dyn FnMut(u64),
 }
 
-/// Writes all tables of a trace as `directory/TABLE/RUN.parquet`. Tables of other traces in the
-/// same directory stay. A trace's files are replaced when all of them are complete, `runs` last.
+/// The format of the files that an export of tables writes.
+#[allow(missing_docs)] // the names say what they are
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TableFormat {
+    Parquet,
+    /// The format of Arrow IPC for streams. Readers can map such a file into memory.
+    Arrow,
+}
+
+impl TableFormat {
+    fn extension(self) -> &'static str {
+        match self {
+            TableFormat::Parquet => "parquet",
+            TableFormat::Arrow => "arrows",
+        }
+    }
+}
+
+/// Writes tables of a trace as `directory/TABLE/RUN.parquet` (`.arrows` for Arrow IPC), in one pass
+/// over the events. Tables of other traces in the same directory stay. A trace's files are replaced
+/// when all of them are complete, `runs` last.
 ///
 /// # Errors
 ///
@@ -99,17 +118,20 @@ pub struct TableOptions<'a> {
 pub fn export_tables(
     reader: &mut Reader,
     directory: &Path,
+    tables: &BTreeSet<Table>,
+    format: TableFormat,
     options: TableOptions<'_>,
 ) -> Result<Vec<TableWritten>, TablesError> {
-    let name = format!("{}.parquet", file_name(&options.run.id));
+    let name = format!("{}.{}", file_name(&options.run.id), format.extension());
+    let tables: Vec<Table> = tables.iter().copied().collect();
     let mut open = BTreeMap::new();
     let mut written = Ok(Vec::new());
     let mut options = Some(options);
-    let nested = in_files(directory, &name, &Table::ALL, &mut open, &mut |files| {
+    let nested = in_files(directory, &name, &tables, &mut open, &mut |files| {
         let Some(options) = options.take() else {
             return false;
         };
-        written = sinks(files)
+        written = sinks(files, format)
             .and_then(|sinks| read(reader, sinks, Some(directory), options))
             .and_then(|(wanted, known)| in_parallel(wanted, &known));
         written.is_ok()
@@ -199,14 +221,19 @@ fn in_files(
 
 const WAITING_BATCHES_MAX: usize = 8;
 
-type NoStream = io::Sink;
-
 type Sinks<W> = BTreeMap<Table, Sink<W>>;
 
-fn sinks(files: &BTreeMap<Table, File>) -> Result<Sinks<NoStream>, TablesError> {
+fn sinks(
+    files: &BTreeMap<Table, File>,
+    format: TableFormat,
+) -> Result<Sinks<BufWriter<File>>, TablesError> {
     let sink = |(table, file): (&Table, &File)| {
         let file = file.try_clone().map_err(ArrowError::from)?;
-        Ok((*table, Sink::parquet(*table, file)?))
+        let sink = match format {
+            TableFormat::Parquet => Sink::parquet(*table, file)?,
+            TableFormat::Arrow => Sink::stream(*table, BufWriter::new(file))?,
+        };
+        Ok((*table, sink))
     };
     files.iter().map(sink).collect()
 }
@@ -345,8 +372,8 @@ impl<W: Write> Take for Tables<W> {
 
 /// Converts all tables on two threads. The largest tables come first, so that both threads end at
 /// nearly the same time.
-fn in_parallel(
-    mut wanted: Vec<Wanted<NoStream>>,
+fn in_parallel<W: Write + Send>(
+    mut wanted: Vec<Wanted<W>>,
     known: &Known,
 ) -> Result<Vec<TableWritten>, TablesError> {
     wanted.sort_by_key(Wanted::waiting_bytes);

@@ -475,6 +475,10 @@ impl Source for Chain {
         }
     }
 
+    fn back_ns(&self) -> u64 {
+        self.source.back_ns()
+    }
+
     fn definition(&self, type_name: &str) -> Option<String> {
         self.source.definition(type_name)
     }

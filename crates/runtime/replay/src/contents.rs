@@ -3,6 +3,7 @@
 use crate::database::{Database, FrameId};
 use crate::item::{Kind, Source, SourceError, Stamp, Stream, StreamId};
 use crate::requests::{Recorded, Service};
+use crate::sink;
 use crate::source::can::REMOTE;
 use crate::source::{open_surveyed, Survey, Witness};
 use rustc_hash::FxHashMap;
@@ -31,6 +32,9 @@ pub struct Contents {
     /// The first 100 gaps of an hour or more. Such a gap arises if the recorder's clock was set to
     /// another time.
     pub steps: Vec<Gap>,
+    /// The largest time in ns by which an item is earlier than an item before it in the recording.
+    /// 0 if all items are in order, or if the reader of the format cannot tell.
+    pub back_ns: u64,
     pub streams: Vec<StreamContents>,
     /// The recorded requests of each service. Empty if the recording has no service events.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -136,7 +140,11 @@ impl StreamContents {
             Kind::Can => ("can", None, &["can", "udp"]),
             Kind::Packets { link_type: 1 } => ("packets", Some("Ethernet".into()), &["eth", "udp"]),
             Kind::Packets { link_type } => {
-                ("packets", Some(format!("link type {link_type}")), &["udp"])
+                let plays_to: &[&str] = match sink::udp::unpacks(*link_type) {
+                    true => &["udp"],
+                    false => &[],
+                };
+                ("packets", Some(format!("link type {link_type}")), plays_to)
             }
             Kind::Unplayable { type_name, .. } => ("unplayable", Some(type_name.clone()), &[]),
         };
@@ -337,6 +345,7 @@ impl Contents {
     pub(crate) fn close(&mut self, source: &dyn Source) {
         self.streams.iter_mut().for_each(StreamContents::close);
         self.damage = source.damage().to_vec();
+        self.back_ns = source.back_ns();
     }
 }
 
@@ -379,6 +388,22 @@ mod tests {
         assert_eq!(rates, [None, Some(10.0), None]);
         assert_eq!(found.streams[1].ids, BTreeMap::from([(0, 3), (1, 2)]));
         assert!(found.error.is_some_and(|e| e.contains("cut off")));
+    }
+
+    #[test]
+    fn packets_play_where_their_link_type_is_known() {
+        let plays_to = |link_type| {
+            let kind = Kind::Packets { link_type };
+            let stream = Stream {
+                name: "eth0".into(),
+                kind,
+            };
+            StreamContents::new(&stream).plays_to
+        };
+        assert_eq!(plays_to(1), ["eth", "udp"]);
+        assert_eq!(plays_to(276), ["udp"]);
+        // IEEE 802.11.
+        assert!(plays_to(105).is_empty());
     }
 
     #[test]

@@ -95,6 +95,11 @@ pub trait Source: Send {
     /// Returns one sentence for each kind of damage that was skipped so far. The list is empty if
     /// there was no damage.
     fn damage(&self) -> &[String];
+    /// Returns the largest time in ns by which an item is earlier than an item before it in the
+    /// recording, or 0. [`Source::next`] has sorted these items.
+    fn back_ns(&self) -> u64 {
+        0
+    }
     /// Returns the definition of a message type: the text of its `.msg` file, followed by the texts
     /// of the types that it uses. Returns `None` if the recording does not contain the definition.
     fn definition(&self, _type_name: &str) -> Option<String> {

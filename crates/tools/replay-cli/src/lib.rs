@@ -144,20 +144,21 @@ fn run(args: Args) -> Result<ExitStatus, CliError> {
         }
     }
     let choice = args.choice_measured()?;
-    let measured = size::of(&args, &targets, || {
+    let measuring = size::of(&args, &targets, || {
         Chain::new(opener(args.sources.clone(), args.align), choice)
     })?;
     if args.plan {
-        return size::show(measured.as_ref(), args.json);
+        return size::show(&measuring, args.json);
     }
+    let measured = measuring.into_measured();
     if let Some(measured) = &measured {
         size::tell(measured);
         size::set(&mut settings, &measured.sizing);
         if args.takes_each_request_once() {
             chain.take_each_request_once(&measured.contents.requests);
         }
-        if let Some(step) = list::step(&measured.contents.steps) {
-            eprintln!("onbeat: {step}");
+        for sentence in list::clock(&measured.contents) {
+            eprintln!("onbeat: {sentence}");
         }
     }
     let path = args.course.control.as_deref();

@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 const IDS_SHOWN: usize = 12;
+/// Smaller disorder is normal: recorders of several buses or topics write items in batches.
+const BACK_NS: u64 = 1_000_000_000;
 
 /// List what recordings have: streams, counts, rates, gaps and damage
 #[derive(clap::Args)]
@@ -26,7 +28,8 @@ Examples:
   onbeat info can.log --json | jq '.[0].streams[0].ids'
 
 Each recording is read to its end. Damage is reported with the place of the first fault of each
-kind. A gap of an hour or more is reported as a step of the clock: replay --max-gap shortens it.
+kind. A gap of an hour or more is reported as a step of the clock: replay --max-gap shortens it. Items
+that are a second or more out of order are reported, too: replay sorts them.
 
 Exit codes: 0 listed; 1 a file cannot be read, or not to its end; 2 wrong command line;
 3 a recording has no items.")]
@@ -186,7 +189,7 @@ fn row(stream: &StreamContents) -> Vec<String> {
     ]
 }
 
-fn length(ns: u64) -> String {
+pub fn length(ns: u64) -> String {
     const HOUR_NS: u64 = 3_600_000_000_000;
     match ns / HOUR_NS {
         0..2 => duration(ns as f64),
@@ -226,7 +229,7 @@ fn sentences(contents: &Contents) -> Vec<String> {
             instant(gap.at_ns)
         ));
     }
-    said.extend(step(&contents.steps));
+    said.extend(clock(contents));
     for stream in contents.streams.iter().filter(|s| s.sent > 0) {
         said.push(format!(
             "{}: the recorder's host sent {} of {} items itself (--direction selects sent or received items)",
@@ -296,9 +299,18 @@ fn requests(kind: &str, recorded: &Recorded) -> Option<String> {
     (!said.is_empty()).then(|| format!("service {service}: {}", said.join("; ")))
 }
 
-/// Returns a sentence about `steps`: gaps in the recorded time that look like sudden changes of the
-/// recorder's clock. Returns `None` if `steps` is empty.
-pub fn step(steps: &[Gap]) -> Option<String> {
+/// Returns sentences about recorded times that look like sudden changes of the recorder's clock.
+pub fn clock(contents: &Contents) -> Vec<String> {
+    let back = (contents.back_ns >= BACK_NS).then(|| {
+        format!(
+            "items are up to {} earlier than items before them in the recording, for example because the recorder's clock was set back. onbeat sorts the items by their times",
+            length(contents.back_ns)
+        )
+    });
+    step(&contents.steps).into_iter().chain(back).collect()
+}
+
+fn step(steps: &[Gap]) -> Option<String> {
     let first = steps.first()?;
     let others = match steps.len() {
         1 => String::new(),

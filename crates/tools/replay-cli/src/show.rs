@@ -1,6 +1,7 @@
 //! Formats the output of `onbeat replay`: the live line and the final table.
 
 use super::bus::load;
+use super::list::length;
 use onbeat_document::text::duration;
 use onbeat_replay::control::State;
 use onbeat_replay::ledger::{Lateness, StreamFigures};
@@ -25,9 +26,9 @@ pub fn progress(state: &State) -> String {
             (false, true) => "paused",
             (false, false) => "playing",
         },
-        duration(state.position_ns as f64),
+        length(state.position_ns.max(0).unsigned_abs()),
         state.fill / 10,
-        duration(state.ahead_ns.max(0) as f64),
+        length(state.ahead_ns.max(0).unsigned_abs()),
         duration(state.max_late_ns as f64),
     );
     if state.starved > 0 {

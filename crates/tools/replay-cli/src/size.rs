@@ -26,16 +26,33 @@ pub struct Measured {
     pub buses: Vec<BusFigures>,
 }
 
+/// What came of the wish to measure a recording.
+pub enum Measuring {
+    /// The user does not want the recording to be measured, or its times do not count.
+    NotWanted,
+    /// The recording has no items, but perhaps damage.
+    Empty(Contents),
+    Done(Box<Measured>),
+}
+
+impl Measuring {
+    pub fn into_measured(self) -> Option<Measured> {
+        match self {
+            Measuring::Done(measured) => Some(*measured),
+            Measuring::NotWanted | Measuring::Empty(_) => None,
+        }
+    }
+}
+
 /// Measures the recording, determines the size of the buffer, and computes the load of CAN buses.
-/// `targets` contains the target of each stream. Returns `None` if the recording is empty, or if
-/// the user does not want it to be measured.
+/// `targets` contains the target of each stream.
 pub fn of(
     args: &Args,
     targets: &[Target],
     open: impl FnOnce() -> Result<Chain, SourceError>,
-) -> Result<Option<Measured>, CliError> {
+) -> Result<Measuring, CliError> {
     let Some(wish) = args.wish() else {
-        return Ok(None);
+        return Ok(Measuring::NotWanted);
     };
     let mut chain = open().map_err(failed)?;
     let mut line = LiveLine::new();
@@ -52,7 +69,7 @@ pub fn of(
     });
     line.clear();
     if curves.is_empty() {
-        return Ok(None);
+        return Ok(Measuring::Empty(curves.contents));
     }
     let sizing = curves.sizing(&wish);
     let room = match wish.by_hand {
@@ -72,11 +89,11 @@ pub fn of(
             sizing.largest_bytes
         )));
     }
-    Ok(Some(Measured {
+    Ok(Measuring::Done(Box::new(Measured {
         sizing,
         contents: curves.contents,
         buses: buses.meters.iter().map(Meter::figures).collect(),
-    }))
+    })))
 }
 
 pub fn set(settings: &mut Settings, sizing: &Sizing) {
@@ -127,7 +144,7 @@ fn shortage(sizing: &Sizing) -> String {
     match (sizing.stall_ns, least, sizing.wanted_bytes.map(megabytes)) {
         (Some(stall_ns), _, wanted) => format!(
             "with a buffer of {have}, pauses of the loader may be up to {} longer than the measured pauses. --stall asks for {asked}{}",
-            duration(stall_ns as f64),
+            list::length(stall_ns),
             wanted.map_or(String::new(), |w| format!(". For that, give {option} {w}")),
         ),
         (None, Some(least), wanted) => format!(
@@ -164,8 +181,8 @@ pub fn sentence(sizing: &Sizing) -> String {
 pub fn warning(state: &State) -> String {
     format!(
         "onbeat: the loader is {} behind the schedule that follows from its measured speed; the buffer still contains {} of recorded time",
-        duration(state.behind_ns as f64),
-        duration(state.ahead_ns.max(0) as f64),
+        list::length(state.behind_ns),
+        list::length(state.ahead_ns.max(0).unsigned_abs()),
     )
 }
 
@@ -177,11 +194,21 @@ struct Planned<'p> {
     buses: &'p [BusFigures],
 }
 
-pub fn show(measured: Option<&Measured>, json: bool) -> Result<ExitStatus, CliError> {
+pub fn show(measuring: &Measuring, json: bool) -> Result<ExitStatus, CliError> {
     let mut out = io::stdout().lock();
-    let Some(measured) = measured else {
-        eprintln!("onbeat: nothing to measure: the recording is empty, or recorded times are ignored (--as-fast-as-consumed)");
-        return Ok(ExitStatus::NothingFound);
+    let measured = match measuring {
+        Measuring::Done(measured) => measured,
+        Measuring::NotWanted => {
+            eprintln!("onbeat: nothing to measure: --plan needs the recorded times. Leave out --as-fast-as-consumed and --unmeasured");
+            return Ok(ExitStatus::NothingFound);
+        }
+        Measuring::Empty(recording) => {
+            match json {
+                true => term::write_json(&mut out, &serde_json::json!({"recording": recording}))?,
+                false => list::table(&mut out, recording)?,
+            }
+            return Ok(ExitStatus::NothingFound);
+        }
     };
     let (sizing, recording) = (&measured.sizing, &measured.contents);
     let planned = Planned {

@@ -304,6 +304,36 @@ fn a_recording_is_listed_with_its_streams_damage_and_steps_of_the_clock() {
         (Some(0), Some(3)),
         "{said}"
     );
+    // The clock was set forward by two hours, and back by one.
+    let log = "(1.0) can0 123#11\n(7201.0) can0 123#22\n(3601.0) can0 123#33\n";
+    fs::write(dir.path().join("set.log"), log).expect("written");
+    let words = [
+        "replay",
+        "set.log",
+        "--to",
+        "udp:127.0.0.1:9",
+        "--rate",
+        "1000000",
+    ];
+    let (code, _, said) = listed(dir.path(), &words);
+    assert_eq!(code, Some(0), "{said}");
+    for wanted in [
+        "clock steps by 60.0 min after 1970-01-01 00:00:01",
+        "up to 60.0 min earlier",
+    ] {
+        assert!(said.contains(wanted), "{wanted}: {said}");
+    }
+    fs::write(dir.path().join("damaged.log"), "(1.0) can0 044#2\n").expect("written");
+    let (code, table, said) = listed(dir.path(), &["replay", "damaged.log", "--plan"]);
+    assert_eq!(code, Some(3), "{said}");
+    assert!(
+        table.contains("no items") && table.contains("line 1"),
+        "{table}{said}"
+    );
+    let (code, json, _) = listed(dir.path(), &["replay", "damaged.log", "--plan", "--json"]);
+    let found: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let damage = found["recording"]["damage"].as_array().map(Vec::len);
+    assert_eq!((code, damage), (Some(3), Some(1)));
     fs::write(dir.path().join("empty.log"), "  can0  123   [1]  11\n").expect("written");
     let (code, _, said) = listed(dir.path(), &["info", "empty.log"]);
     assert_eq!(code, Some(1));

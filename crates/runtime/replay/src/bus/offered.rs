@@ -59,6 +59,10 @@ impl Source for Offered<'_> {
     fn damage(&self) -> &[String] {
         self.source.damage()
     }
+
+    fn back_ns(&self) -> u64 {
+        self.source.back_ns()
+    }
 }
 
 /// Returns a sentence that warns that the bus is too slow for the frames that will be played.

@@ -6,7 +6,7 @@ mod fragments;
 pub mod qos;
 mod requests;
 pub mod ros;
-mod udp;
+pub(crate) mod udp;
 
 pub use can::Can;
 pub use ethernet::Ethernet;

@@ -167,6 +167,13 @@ enum Content<'p> {
     Part(Fragment<'p>),
 }
 
+/// Returns whether a UDP sink can find UDP datagrams in packets of this link type.
+pub(crate) fn unpacks(link_type: u32) -> bool {
+    matches!(link_type, ETHERNET | LINUX_SLL | LINUX_SLL2)
+        || RAW_IP.contains(&link_type)
+        || LOOPBACK.contains(&link_type)
+}
+
 /// Returns the part of a captured packet that a UDP sink sends. Returns `None` for protocols other
 /// than UDP, and for packets that the capture cut off. Real-time safe.
 fn content(link_type: u32, packet: &[u8]) -> Option<Content<'_>> {

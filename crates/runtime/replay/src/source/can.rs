@@ -6,6 +6,10 @@ pub const REMOTE: u32 = 0x4000_0000;
 pub const ERROR: u32 = 0x2000_0000;
 pub const DATA: usize = 8;
 pub const FD_DATA: usize = 64;
+/// The flag of a CAN FD frame whose data was sent with a higher bit rate.
+pub const BRS: u8 = 1;
+/// The flag of a CAN FD frame whose sender is error passive.
+pub const ESI: u8 = 2;
 
 /// Clears `payload` and fills it with a `struct can_frame`. `data` has at most [`DATA`] bytes.
 /// `length` is the length that the recorded frame states. `raw_length` is the frame's length code

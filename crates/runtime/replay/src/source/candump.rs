@@ -65,15 +65,15 @@ struct Line<'a> {
 enum Frame<'a> {
     /// The text of a frame such as `044#2A`, as `candump -l` writes it.
     Logged(&'a [u8]),
-    /// The text of a frame such as `044 [1] 2A`, as `candump` prints it.
-    Printed(&'a [u8]),
+    /// A frame such as `044 [1] 2A`, as `candump` prints it.
+    Printed(printed::Found<'a>),
 }
 
 impl Frame<'_> {
     fn encode(self, payload: &mut Vec<u8>) -> Result<(), &'static str> {
         match self {
             Frame::Logged(text) => frame::encode(text, payload),
-            Frame::Printed(text) => printed::encode(text, payload),
+            Frame::Printed(found) => printed::encode(found, payload),
         }
     }
 }

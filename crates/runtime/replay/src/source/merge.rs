@@ -149,6 +149,11 @@ impl Source for Merged {
         &self.sentences
     }
 
+    fn back_ns(&self) -> u64 {
+        let inputs = self.inputs.iter().map(|input| input.source.back_ns());
+        inputs.max().unwrap_or(0)
+    }
+
     fn definition(&self, type_name: &str) -> Option<String> {
         let mut inputs = self.inputs.iter();
         inputs.find_map(|input| input.source.definition(type_name))

@@ -28,7 +28,7 @@ pub use merge::merged;
 pub use packed::Packing;
 pub use shift::shifted;
 
-use crate::item::{Source, SourceError};
+use crate::item::{Kind, Source, SourceError};
 pub use order::{Survey, Witness};
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -201,6 +201,20 @@ fn head(file: &mut File) -> std::io::Result<Vec<u8>> {
 }
 
 const HEAD: usize = 4096;
+
+/// Returns the kind of a topic whose messages have this encoding, as a bag or an MCAP file names it.
+fn kind_of(encoding: &str, type_name: String, qos: Option<String>) -> Kind {
+    match encoding {
+        "cdr" => Kind::Ros { type_name, qos },
+        _ => Kind::Unplayable {
+            type_name: damage::printable(&type_name),
+            reason: format!(
+                "its messages are encoded as {}, and onbeat plays CDR",
+                damage::printable(encoding)
+            ),
+        },
+    }
+}
 
 fn fault(file: &str, what: impl std::fmt::Display) -> SourceError {
     SourceError {

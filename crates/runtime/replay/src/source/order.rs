@@ -194,6 +194,10 @@ impl<S: Source> Source for Ordered<S> {
         }
     }
 
+    fn back_ns(&self) -> u64 {
+        self.span_ns
+    }
+
     fn definition(&self, type_name: &str) -> Option<String> {
         self.inner.definition(type_name)
     }

@@ -375,6 +375,10 @@ impl Source for Watched {
         &self.sentences
     }
 
+    fn back_ns(&self) -> u64 {
+        self.source.back_ns()
+    }
+
     fn definition(&self, type_name: &str) -> Option<String> {
         self.source.definition(type_name)
     }

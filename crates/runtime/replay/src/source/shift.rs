@@ -33,6 +33,10 @@ impl Source for Shifted {
         self.source.damage()
     }
 
+    fn back_ns(&self) -> u64 {
+        self.source.back_ns()
+    }
+
     fn definition(&self, type_name: &str) -> Option<String> {
         self.source.definition(type_name)
     }

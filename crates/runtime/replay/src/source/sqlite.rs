@@ -1,9 +1,9 @@
 //! Reads the sqlite3 files of rosbag2, message by message in the order of time.
 
 use super::damage::Damage;
-use super::fault;
 use super::order::Ordered;
-use crate::item::{Kind, Source, SourceError, Stamp, Stream, StreamId};
+use super::{fault, kind_of};
+use crate::item::{Source, SourceError, Stamp, Stream, StreamId};
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 use std::collections::HashMap;
 use std::collections::VecDeque;
@@ -34,7 +34,7 @@ pub fn read(path: &Path, shown: &str) -> Result<Box<dyn Source>, SourceError> {
     }
     let database = connect(path, is_torn).map_err(told)?;
     check(&database).map_err(|what| fault(shown, what))?;
-    let (streams, places) = topics(&database, &mut damage).map_err(told)?;
+    let (streams, places) = topics(&database).map_err(told)?;
     let by_time = !is_torn && has_index(&database).map_err(told)?;
     let mut rows = Rows {
         name: shown.to_owned(),
@@ -142,9 +142,9 @@ fn has_index(database: &Connection) -> rusqlite::Result<bool> {
         .map(|count| count > 0)
 }
 
-type Places = HashMap<i64, Option<StreamId>>;
+type Places = HashMap<i64, StreamId>;
 
-fn topics(database: &Connection, damage: &mut Damage) -> rusqlite::Result<(Vec<Stream>, Places)> {
+fn topics(database: &Connection) -> rusqlite::Result<(Vec<Stream>, Places)> {
     let has_qos =
         "SELECT count(*) FROM pragma_table_info('topics') WHERE name = 'offered_qos_profiles'";
     let has_qos = database.query_row(has_qos, [], |row| row.get::<_, i64>(0))? > 0;
@@ -159,24 +159,12 @@ fn topics(database: &Connection, damage: &mut Damage) -> rusqlite::Result<(Vec<S
     let (mut streams, mut places) = (Vec::new(), Places::new());
     while let Some(row) = rows.next()? {
         let (name, format): (String, String) = (row.get(1)?, row.get(3)?);
-        if format != "cdr" {
-            damage.add("topics whose messages are not CDR, not replayed", || {
-                format!("{name}: {format}")
-            });
-            places.insert(row.get(0)?, None);
-            continue;
-        }
-        places.insert(row.get(0)?, Some(StreamId(streams.len() as u32)));
+        places.insert(row.get(0)?, StreamId(streams.len() as u32));
         let qos = row
             .get::<_, Option<String>>(4)?
             .filter(|qos| !qos.is_empty());
-        streams.push(Stream {
-            name,
-            kind: Kind::Ros {
-                type_name: row.get(2)?,
-                qos,
-            },
-        });
+        let kind = kind_of(&format, row.get(2)?, qos);
+        streams.push(Stream { name, kind });
     }
     Ok((streams, places))
 }
@@ -309,14 +297,11 @@ impl Source for Rows {
                 .fetch(id, payload)
                 .map(|topic| (topic, self.places.get(&topic)))
             {
-                Ok((_, Some(Some(stream)))) => {
+                Ok((_, Some(stream))) => {
                     let stream = *stream;
                     let time_ns = self.in_order(time_ns);
                     return Ok(Some(Stamp { time_ns, stream }));
                 }
-                Ok((_, Some(None))) => self
-                    .damage
-                    .add("messages that are not CDR, not replayed", String::new),
                 Ok((topic, None)) => {
                     self.damage.add(
                         "messages whose topic is not in the file's table of topics",

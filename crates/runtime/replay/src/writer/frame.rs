@@ -1,9 +1,8 @@
 //! Reads the parts of a CAN frame from the structs of Linux.
 
+pub use crate::source::can::{BRS, ESI};
 use crate::source::can::{ERROR, EXTENDED, REMOTE};
 
-pub const BRS: u8 = 1;
-pub const ESI: u8 = 2;
 /// The flag that Linux sets in each CAN FD frame. [`Frame::of`] removes the flag, because the size
 /// of the struct shows the same.
 pub const FDF: u8 = 4;

@@ -4,6 +4,9 @@ use crate::source::calendar::{days, digits, fraction, time_of_day};
 use crate::source::text::words;
 
 const SECOND_NS: i64 = 1_000_000_000;
+const DAY_NS: i64 = 86_400 * SECOND_NS;
+/// The longest time from the header to the first event in a log whose times count from midnight.
+const SOON_NS: i64 = 60 * SECOND_NS;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Base {
@@ -21,6 +24,11 @@ pub struct Header {
     /// The instant of the first trigger block, in ns since 1970. It is used if the log has no date.
     trigger_ns: Option<i64>,
     is_asc: bool,
+    /// True if the header is written as BUSMASTER writes it: `base hex  no internal events logged`
+    /// in one line.
+    is_of_busmaster: bool,
+    /// True if the times count from midnight. `None` before the first event.
+    is_from_midnight: Option<bool>,
 }
 
 impl Header {
@@ -34,7 +42,9 @@ impl Header {
                     second if is(second, "dec") => Base::Dec,
                     _ => Base::Hex,
                 };
-                self.is_relative = words.any(|word| is(word, "relative"));
+                let third = words.next().unwrap_or_default();
+                self.is_of_busmaster = is(third, "no");
+                self.is_relative = is(third, "relative") || words.any(|word| is(word, "relative"));
                 self.is_asc = true;
             }
             Some(_) if is(first, "date") => {
@@ -58,9 +68,21 @@ impl Header {
     }
 
     /// Returns the instant to which the times of the log are relative, in ns since 1970, or 0 if
-    /// the log does not state it.
-    pub fn begin_ns(&self) -> i64 {
-        self.date_ns.or(self.trigger_ns).unwrap_or(0)
+    /// the log does not state it. `first_ns` is the time of the event that is read now.
+    ///
+    /// BUSMASTER writes times since midnight, or times since the begin of the log. The first event
+    /// decides, because it comes soon after the header was written.
+    pub fn begin_ns(&mut self, first_ns: i64) -> i64 {
+        let begin_ns = self.date_ns.or(self.trigger_ns).unwrap_or(0);
+        let since_midnight_ns = begin_ns.rem_euclid(DAY_NS);
+        let soon = since_midnight_ns - SECOND_NS..since_midnight_ns + SOON_NS;
+        let is_from_midnight = *self
+            .is_from_midnight
+            .get_or_insert(self.is_of_busmaster && soon.contains(&first_ns));
+        match is_from_midnight {
+            true => begin_ns - since_midnight_ns,
+            false => begin_ns,
+        }
     }
 }
 

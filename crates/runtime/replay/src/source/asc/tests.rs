@@ -97,3 +97,20 @@ fn a_log_without_frames_is_refused_with_the_reason() {
     let error = error.expect("no frame").to_string();
     assert!(error.contains("is a name"), "{error}");
 }
+
+#[test]
+fn times_of_busmaster_count_from_midnight_or_from_the_begin_of_the_log() {
+    let first = |head: &str, time: &str| {
+        let log = format!("{head}// version 7.1.0\n{time} 1 122 Rx d 1 E3\n");
+        items(&log).0[0].0 / 1_000_000
+    };
+    let busmaster = "date Mon Dec 6 11:21:13 am 2021\nbase hex  no internal events logged\n";
+    let begin_ms = 1_638_789_673_000;
+    assert_eq!(first(busmaster, "40874.808200"), begin_ms + 1_808);
+    assert_eq!(first(busmaster, "0.250000"), begin_ms + 250);
+    // Vector's tools count from the begin of the measurement, which may be long before the log.
+    let vector = "date Mon Dec 6 11:21:13 am 2021\nbase hex  timestamps absolute\n\
+                  no internal events logged\nBegin Triggerblock Mon Dec 6 11:21:13 am 2021\n";
+    assert_eq!(first(vector, "40874.808200"), begin_ms + 40_874_808);
+    assert_eq!(first(vector, "594680.004900"), begin_ms + 594_680_004);
+}

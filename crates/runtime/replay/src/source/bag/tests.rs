@@ -232,3 +232,27 @@ fn a_file_that_is_not_a_bag_is_refused_with_a_one_line_error() {
         assert_eq!(said.lines().count(), 1, "{said}");
     }
 }
+
+#[test]
+fn a_topic_of_another_serialization_is_listed_and_cannot_be_played() {
+    let held = TempDir::new().expect("a directory");
+    let path = held.path().join("a.db3");
+    write(&path, &items(), true, plain);
+    let database = Connection::open(&path).expect("a file");
+    let sql = "UPDATE topics SET serialization_format = 'wrong_format' WHERE id = 1";
+    database.execute(sql, []).expect("changed");
+    drop(database);
+    let mut source = open(&path).expect("a recording");
+    let contents = crate::contents::Contents::of(&mut *source, &mut |_| {});
+    let streams: Vec<_> = contents.streams.iter().map(|s| (s.kind, s.items)).collect();
+    assert_eq!(
+        streams,
+        [("unplayable", 1000), ("ros", 1000), ("ros", 1000)]
+    );
+    let reason = contents.streams[0].unplayable.as_deref();
+    assert!(
+        reason.is_some_and(|reason| reason.contains("wrong_format")),
+        "{reason:?}"
+    );
+    assert!(contents.damage.is_empty(), "{:?}", contents.damage);
+}

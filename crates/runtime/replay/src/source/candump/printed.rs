@@ -3,28 +3,37 @@
 use super::frame::{nibble, NOT_A_FRAME};
 use crate::source::can;
 
-/// Returns the part of a line from the identifier on, if the line contains a frame as `candump`
-/// prints it. `rest` is the line after the name of the interface. With the option `-x`, a direction
-/// and two flags precede the identifier.
-pub fn find(rest: &[u8]) -> Option<&[u8]> {
-    let mut rest = rest.trim_ascii_start();
+/// The text of a frame from its identifier on, and the flags of CAN FD that precede it.
+#[derive(Clone, Copy)]
+pub struct Found<'a> {
+    text: &'a [u8],
+    flags: u8,
+}
+
+/// Finds the frame in a line as `candump` prints it. `rest` is the line after the name of the
+/// interface. With the option `-x`, a direction and two flags precede the identifier.
+pub fn find(rest: &[u8]) -> Option<Found<'_>> {
+    let (mut rest, mut flags) = (rest.trim_ascii_start(), 0);
     if let Some(behind) = rest.strip_prefix(b"RX").or(rest.strip_prefix(b"TX")) {
-        // The flags BRS and ESI of CAN FD, or two hyphens.
-        let flags = behind.trim_ascii_start();
-        rest = flags.get(3..)?.trim_ascii_start();
+        // `B` for BRS and `E` for ESI, or hyphens.
+        let [brs, _, esi, behind @ ..] = behind.trim_ascii_start() else {
+            return None;
+        };
+        flags = u8::from(*brs == b'B') * can::BRS | u8::from(*esi == b'E') * can::ESI;
+        rest = behind.trim_ascii_start();
     }
     let (id, behind) = word(rest);
     let is_id = matches!(id.len(), 3 | 8) && id.iter().all(|&digit| nibble(digit).is_some());
-    (is_id && behind.starts_with(b"[")).then_some(rest)
+    (is_id && behind.starts_with(b"[")).then_some(Found { text: rest, flags })
 }
 
-/// Clears `payload` and fills it with the bytes of the frame in `text`. A length of two digits
+/// Clears `payload` and fills it with the bytes of the frame that was found. A length of two digits
 /// means CAN FD.
 ///
 /// # Errors
 /// Returns a text for the kind of fault.
-pub fn encode(text: &[u8], payload: &mut Vec<u8>) -> Result<(), &'static str> {
-    let (digits, rest) = word(text);
+pub fn encode(found: Found<'_>, payload: &mut Vec<u8>) -> Result<(), &'static str> {
+    let (digits, rest) = word(found.text);
     let mut id = 0;
     for &digit in digits {
         id = (id << 4) | u32::from(nibble(digit).ok_or(NOT_A_FRAME)?);
@@ -62,7 +71,7 @@ pub fn encode(text: &[u8], payload: &mut Vec<u8>) -> Result<(), &'static str> {
         rest = behind;
     }
     match is_fd {
-        true => can::fd(id, 0, &data[..length], payload),
+        true => can::fd(id, found.flags, &data[..length], payload),
         false => can::classic(id, &data[..length], length as u8, 0, payload),
     }
     Ok(())

@@ -54,10 +54,14 @@ fn frames_that_candump_printed_are_read() {
                (1436509052.249716)  vcan0  RX B -  123  [12]  AA BB CC DD EE FF 00 11 22 33 44 55\n \
                (1436509052.249717)  vcan0  20000080   [8]  00 00 00 00 00 00 00 00   ERRORFRAME\n \
                (2015-07-10 06:17:32.249718)  vcan0  5AA   [0]\n \
+               (1436509052.249719)  vcan0  TX - E  124  [00]\n \
+               (1436509052.249720)  vcan0  TX B E  125  [01]  77\n \
+               (1436509052.249721)  vcan0  RX - -  126   [1]  88\n \
+               (1436509052.249722)  vcan0  RX\n \
                (1436509052.249719)  vcan0  123   [3]  11 22\n  vcan0  123   [2]  11 22\n";
     let (items, damage) = items(log);
     let fd = [
-        12, 0, 0, 0, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff, 0, 0x11, 0x22, 0x33, 0x44, 0x55,
+        12, 1, 0, 0, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff, 0, 0x11, 0x22, 0x33, 0x44, 0x55,
     ];
     let wanted = [
         frame(0x44, &[5, 0, 0, 0, 0x2a, 0x36, 0x6c, 0x2b, 0xba], 16),
@@ -66,12 +70,15 @@ fn frames_that_candump_printed_are_read() {
         frame(0x123, &fd, 72),
         frame(0x2000_0080, &[8], 16),
         frame(0x5aa, &[0], 16),
+        frame(0x124, &[0, 2], 72),
+        frame(0x125, &[1, 3, 0, 0, 0x77], 72),
+        frame(0x126, &[1, 0, 0, 0, 0x88], 16),
     ];
     for (i, (item, wanted)) in items.iter().zip(&wanted).enumerate() {
         let time_ns = 1_436_509_052_249_713_000 + 1000 * i as i64;
         assert_eq!((item.0, &item.2), (time_ns, wanted), "line {}", i + 1);
     }
-    assert_eq!((items.len(), items[1].1.as_str()), (6, "vcan1"));
+    assert_eq!((items.len(), items[1].1.as_str()), (9, "vcan1"));
     assert_eq!(damage.len(), 2, "{damage:?}");
 }
 

@@ -151,7 +151,7 @@ fn message(loaded: &mut Loaded, from: usize, channels: &Channels, damage: &mut D
         sequence: Some(sequence(header)),
     };
     match channels.stream(channel) {
-        Some(Some(stream)) => {
+        Some(stream) => {
             loaded.messages.push(Message {
                 time_ns,
                 stream,
@@ -161,7 +161,6 @@ fn message(loaded: &mut Loaded, from: usize, channels: &Channels, damage: &mut D
             });
             return;
         }
-        Some(None) => damage.add("messages that are not CDR, not replayed", String::new),
         None => damage.add("messages of undeclared channels, not replayed", || {
             format!("channel {channel}")
         }),

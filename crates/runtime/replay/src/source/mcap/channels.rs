@@ -2,6 +2,7 @@
 
 use crate::item::{Kind, Stream};
 use crate::source::damage::Damage;
+use crate::source::kind_of;
 use mcap::records::{op, Record};
 use std::collections::HashMap;
 
@@ -9,11 +10,11 @@ use std::collections::HashMap;
 pub struct Channels {
     schemas: HashMap<u16, String>,
     definitions: HashMap<String, String>,
-    /// Maps the number of a channel to the index of its stream. `None` means that the channel's
-    /// messages are not played.
-    places: HashMap<u16, Option<u32>>,
+    /// Maps the number of a channel to the index of its stream.
+    places: HashMap<u16, u32>,
     streams: Vec<Stream>,
-    known: HashMap<(String, String), u32>,
+    /// Maps topic, type and encoding to the index of their stream.
+    known: HashMap<(String, String, String), u32>,
     sealed: bool,
 }
 
@@ -32,9 +33,8 @@ impl Channels {
         self.sealed = true;
     }
 
-    /// Returns the index of a channel's stream. Returns `None` if the channel was not declared, and
-    /// `Some(None)` if its messages are not played.
-    pub fn stream(&self, channel: u16) -> Option<Option<u32>> {
+    /// Returns the index of a channel's stream, or `None` if the channel was not declared.
+    pub fn stream(&self, channel: u16) -> Option<u32> {
         self.places.get(&channel).copied()
     }
 
@@ -58,21 +58,14 @@ impl Channels {
                 }
                 self.schemas.entry(header.id).or_insert(header.name);
             }
-            Some(Record::Channel(channel)) => self.channel(channel, damage),
+            Some(Record::Channel(channel)) => self.channel(channel),
             Some(_) => {}
             None => damage.add("unreadable schemas and channels", String::new),
         }
     }
 
-    fn channel(&mut self, channel: mcap::records::Channel, damage: &mut Damage) {
+    fn channel(&mut self, channel: mcap::records::Channel) {
         if self.places.contains_key(&channel.id) {
-            return;
-        }
-        if channel.message_encoding != "cdr" {
-            damage.add("channels whose messages are not CDR, not replayed", || {
-                format!("{}: {}", channel.topic, channel.message_encoding)
-            });
-            self.places.insert(channel.id, None);
             return;
         }
         let type_name = self
@@ -80,25 +73,23 @@ impl Channels {
             .get(&channel.schema_id)
             .cloned()
             .unwrap_or_default();
-        let key = (channel.topic, type_name);
+        let key = (channel.topic, type_name, channel.message_encoding);
         if self.sealed && !self.known.contains_key(&key) {
             return;
         }
         let next = self.streams.len() as u32;
         let place = *self.known.entry(key.clone()).or_insert(next);
         if place == next {
-            let (name, type_name) = key;
+            let (name, type_name, encoding) = key;
             let qos = channel
                 .metadata
                 .get("offered_qos_profiles")
                 .filter(|text| !text.is_empty())
                 .cloned();
-            self.streams.push(Stream {
-                name,
-                kind: Kind::Ros { type_name, qos },
-            });
+            let kind = kind_of(&encoding, type_name, qos);
+            self.streams.push(Stream { name, kind });
         }
-        self.places.insert(channel.id, Some(place));
+        self.places.insert(channel.id, place);
     }
 }
 

@@ -182,3 +182,44 @@ fn survey_chunks(bytes: &[u8]) -> Vec<Block> {
         .expect("surveyed")
         .blocks
 }
+
+#[test]
+fn channels_of_other_encodings_are_streams_that_cannot_be_played() {
+    for summary in [true, false] {
+        let mut bytes = Cursor::new(Vec::new());
+        let options = WriteOptions::new()
+            .emit_summary_records(summary)
+            .emit_summary_offsets(summary)
+            .emit_message_indexes(summary);
+        let mut writer = Writer::with_options(&mut bytes, options).expect("a writer");
+        let schema = writer
+            .add_schema("Thing", "jsonschema", b"{}")
+            .expect("a schema");
+        let channels = ["cdr", "json"].map(|encoding| {
+            let none = BTreeMap::new();
+            let channel = writer.add_channel(schema, "/a", encoding, &none);
+            channel.expect("a channel")
+        });
+        for (log_time, channel_id) in (1u64..).zip([channels[1], channels[0], channels[1]]) {
+            let header = MessageHeader {
+                channel_id,
+                sequence: 0,
+                log_time,
+                publish_time: 0,
+            };
+            let written = writer.write_to_known_channel(&header, b"{}");
+            written.expect("written");
+        }
+        writer.finish().expect("finished");
+        drop(writer);
+        let mut source = read("file", Cursor::new(bytes.into_inner())).expect("surveyed");
+        let contents = crate::contents::Contents::of(&mut *source, &mut |_| {});
+        let streams: Vec<_> = contents.streams.iter().map(|s| (s.kind, s.items)).collect();
+        assert_eq!(streams.len(), 2, "{streams:?}");
+        assert!(streams.contains(&("ros", 1)) && streams.contains(&("unplayable", 2)));
+        let mut reasons = contents.streams.iter().filter_map(|s| s.unplayable.clone());
+        let reason = reasons.next().expect("a reason");
+        assert!(reason.contains("json"), "{reason}");
+        assert!(contents.damage.is_empty(), "{:?}", contents.damage);
+    }
+}

@@ -3,6 +3,9 @@
 import json
 import os
 import re
+import shutil
+import subprocess
+import sys
 
 import matplotlib.pyplot
 from conftest import ROOT
@@ -35,3 +38,12 @@ def test_the_notebook_runs():
             assert cell["outputs"] == [] and cell["execution_count"] is None, "clear the outputs of the notebook"
             exec(compile("".join(cell["source"]), f"cell {number}", "exec"), names)
     assert len(matplotlib.pyplot.get_fignums()) >= 4
+
+
+def test_the_ten_questions_about_tables_have_one_answer_in_three_languages(tmp_path):
+    tables = tmp_path / "tables"
+    shutil.copytree("tables", tables)
+    shutil.copy("model.json", tables)
+    asked = [sys.executable, os.path.join(ROOT, "scripts/ask_tables.py"), str(tables)]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

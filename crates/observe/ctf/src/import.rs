@@ -52,8 +52,8 @@ pub struct Imported {
 ///
 /// # Errors
 ///
-/// Fails if the session has no usable events of ROS 2, or if the trace cannot be written. Damaged
-/// parts of the session only add a note.
+/// Fails if the session has no usable events of ROS 2, or if the trace cannot be written. `to` then
+/// has no files of the trace. Damaged parts of the session only add a note.
 pub fn import(
     from: &Path,
     to: &Path,
@@ -62,7 +62,33 @@ pub fn import(
 ) -> Result<Imported, ImportError> {
     let session = Session::open(from)?;
     let survey = survey(from, &session, progress)?;
-    let mut writer = Writer::create(to, WriterOptions::default())?;
+    let is_new = !to.exists();
+    let writer = Writer::create(to, WriterOptions::default())?;
+    let written = write(writer, from, &session, &survey, mode, progress);
+    if written.is_err() {
+        remove(to, is_new);
+    }
+    written
+}
+
+/// Removes the files of a trace that could not be written. The directory was new or empty before.
+fn remove(to: &Path, is_new: bool) {
+    for entry in std::fs::read_dir(to).into_iter().flatten().flatten() {
+        let _ = std::fs::remove_file(entry.path());
+    }
+    if is_new {
+        let _ = std::fs::remove_dir(to);
+    }
+}
+
+fn write(
+    mut writer: Writer,
+    from: &Path,
+    session: &Session,
+    survey: &Survey,
+    mode: &str,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Imported, ImportError> {
     let (start, end) = survey.span.unwrap_or_default();
     let offset = session.offset_ns();
     writer.push(&Event {
@@ -75,7 +101,7 @@ pub fn import(
         },
     })?;
     let mut second = Second {
-        converter: Converter::new(&survey),
+        converter: Converter::new(survey),
         writer: &mut writer,
         out: Vec::new(),
         failed: None,
@@ -85,7 +111,7 @@ pub fn import(
     if let Some(error) = second.failed {
         return Err(error.into());
     }
-    let notes = sentences(from, &survey, second.converter.left_out, &pass);
+    let notes = sentences(from, survey, second.converter.left_out, &pass);
     let lost = pass.gaps.iter().map(|(_, gaps)| gaps.discarded).sum();
     let duration_ns = end - start;
     let manifest = Manifest {
@@ -96,8 +122,8 @@ pub fn import(
             start_monotonic_ns: start,
             duration_ns,
         },
-        machine: machine(&session),
-        observed: observed(&survey),
+        machine: machine(session),
+        observed: observed(survey),
         lost: losses(lost),
         coverage: notes.clone(),
         ..Manifest::default()

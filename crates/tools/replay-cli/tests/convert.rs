@@ -250,3 +250,44 @@ fn a_failed_or_killed_conversion_leaves_the_existing_file() {
         assert_eq!(temporary(), usize::from(!fails));
     }
 }
+
+#[test]
+fn an_import_that_cannot_be_written_leaves_nothing() {
+    let dir = directory();
+    let session = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../observe/ctf/tests/recorded"
+    );
+    fs::create_dir(dir.path().join("empty")).expect("made");
+    let import = |limit: &str, to: &str| {
+        let program = env!("CARGO_BIN_EXE_onbeat-replay");
+        // A file that grows beyond the limit is as a full disk.
+        let line = "trap '' XFSZ; $0 exec -a onbeat-import \"$1\" \"$2\" -o \"$3\"";
+        let mut shell = Command::new("bash");
+        let words = [
+            "-c",
+            &line.replace("$0", limit),
+            "bash",
+            program,
+            session,
+            to,
+        ];
+        let out = shell.args(words).current_dir(dir.path()).output();
+        let out = out.expect("it starts");
+        (
+            out.status.code(),
+            String::from_utf8_lossy(&out.stderr).into_owned(),
+        )
+    };
+    for to in ["new", "empty"] {
+        let (code, said) = import("ulimit -f 4;", to);
+        assert_eq!((code, said.lines().count()), (Some(1), 1), "{said}");
+    }
+    assert_eq!(names(dir.path()), ["can.log", "empty"]);
+    assert!(names(&dir.path().join("empty")).is_empty());
+    for to in ["new", "empty"] {
+        let (code, said) = import("", to);
+        assert_eq!(code, Some(0), "{said}");
+        assert!(dir.path().join(to).join("manifest.json").exists());
+    }
+}

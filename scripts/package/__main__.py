@@ -2,7 +2,7 @@
 
 usage: ./dev package [deb] [wheel] [archive] [-o DIR]
 
-Without a word, all. They are written to `dist`, with SHA256SUMS. All have the same programs, which run with
+Without a word, all. They are written to `dist`, with SHA256SUMS. All have the same commands, which run with
 glibc 2.28 or newer. The files do not depend on the machine or the time: $SOURCE_DATE_EPOCH, or the date of the last
 commit, is the date of every packaged file.
 """
@@ -31,9 +31,10 @@ def main():
         print(__doc__.strip(), file=sys.stdout if args.help else sys.stderr)
         return 0 if args.help else f"package: no package '{unknown[0]}'"
     os.makedirs(args.output, exist_ok=True)
-    built = programs.build(os.path.join(programs.TARGET_FOLDER, "package"))
+    kinds = args.kinds or list(KINDS)
+    built = programs.build(os.path.join(programs.TARGET_FOLDER, "package"), with_whole="wheel" in kinds)
     made = []
-    for kind in args.kinds or KINDS:
+    for kind in kinds:
         programs.say(kind)
         paths = KINDS[kind](built, args.output)
         made += [paths] if isinstance(paths, str) else paths

@@ -23,6 +23,8 @@ TOOLS = ("ziglang==0.17.1", "cargo-zigbuild==0.24.1", "auditwheel==6.8.2", "hatc
 PROGRAMS = {"onbeat": "onbeat", "onbeat-link": "onbeat-link-cli", "onbeat-replay": "onbeat-replay-cli",
             "onbeat-store": "onbeat-store-cli", "onbeat-top": "onbeat-top-cli",
             "onbeat-monitor": "onbeat-monitor-cli"}
+# The program with all commands, for the wheel.
+WHOLE = os.path.join(TARGET_FOLDER, "package/whole/onbeat")
 # The interface of the library for C changes with the second number of versions 0.x.
 SO_NAME = "libonbeat_c.so.0"
 
@@ -94,18 +96,26 @@ def environment(libraries, target=TARGET):
             f"CFLAGS_{target.replace('-', '_')}": " ".join(f"-ffile-prefix-map={a}={b}" for a, b in folders.items())}
 
 
-def build(libraries):
-    """Builds everything that is packaged; the folder with it."""
+def build(libraries, with_whole):
+    """Builds everything that is packaged, and WHOLE if asked for; the folder with the programs and the library."""
     linked_libraries(libraries)
     common = ["--release", "--locked", "--target", f"{TARGET}.{GLIBC}"]
     env = environment(libraries)
-    packages = [word for package in PROGRAMS.values() for word in ("-p", package)]
-    for words in (["zigbuild", *common, *packages, "--features", "onbeat/static"],
-                  ["rustc", *common, "-p", "onbeat-c", "--crate-type", "cdylib,staticlib", "--",
-                   f"-Clink-arg=-Wl,-soname,{SO_NAME}"]):
+
+    def cargo(*words):
         if subprocess.run(["cargo-zigbuild", *words], cwd=ROOT, env=env, check=False).returncode:
             raise SystemExit("package: the programs could not be built")
-    return os.path.join(TARGET_FOLDER, TARGET, "release")
+    folder = os.path.join(TARGET_FOLDER, TARGET, "release")
+    packages = [word for package in PROGRAMS.values() for word in ("-p", package)]
+    if with_whole:
+        # The libraries are built with the same features as for all programs. The build after it replaces `onbeat`.
+        cargo("zigbuild", *common, *packages, "--features", "onbeat/static,onbeat/whole")
+        os.makedirs(os.path.dirname(WHOLE), exist_ok=True)
+        shutil.copy(os.path.join(folder, "onbeat"), WHOLE)
+    cargo("zigbuild", *common, *packages, "--features", "onbeat/static")
+    cargo("rustc", *common, "-p", "onbeat-c", "--crate-type", "cdylib,staticlib", "--",
+          f"-Clink-arg=-Wl,-soname,{SO_NAME}")
+    return folder
 
 
 def strip(source, to, *options):

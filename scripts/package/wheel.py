@@ -19,12 +19,12 @@ def glibc_of(path):
 
 
 def check_glibc(built):
-    """Fails if a program needs a newer glibc than the tag says, or a library that `onbeat` preloads does:
-    they are inside of `onbeat`, where auditwheel does not see them."""
+    """Fails if the program needs a newer glibc than the tag says, or a library that it preloads does:
+    they are inside of the program, where auditwheel does not see them."""
     libraries = [max(glob.glob(os.path.join(built, "build", name)), key=os.path.getmtime)
                  for name in ("onbeat-record-*/out/libonbeat_preload.so", "onbeat-ros-*/out/libonbeat_hold.so")]
     allowed = tuple(map(int, programs.GLIBC.split(".")))
-    for path in (*(os.path.join(built, name) for name in programs.PROGRAMS), *libraries):
+    for path in (programs.WHOLE, *libraries):
         if (needed := glibc_of(path)) > allowed:
             raise SystemExit(f"package: {path} needs glibc {'.'.join(map(str, needed))}, newer than {programs.GLIBC}")
 
@@ -43,8 +43,7 @@ def make(built, to):
     check_glibc(built)
     env = {**os.environ, "SOURCE_DATE_EPOCH": str(programs.source_date())}
     with tempfile.TemporaryDirectory() as scratch:
-        for name in programs.PROGRAMS:
-            programs.strip(os.path.join(built, name), os.path.join(scratch, name))
+        programs.strip(programs.WHOLE, os.path.join(scratch, "onbeat"))
         wheel = hatchling(to, "wheel", {**env, "ONBEAT_WHEEL_PROGRAMS": scratch, "ONBEAT_WHEEL_TAG": TAG})
     audit(wheel)
     return wheel, hatchling(to, "sdist", env)

@@ -79,7 +79,7 @@ fn frames_that_candump_printed_are_read() {
         assert_eq!((item.0, &item.2), (time_ns, wanted), "line {}", i + 1);
     }
     assert_eq!((items.len(), items[1].1.as_str()), (9, "vcan1"));
-    assert_eq!(damage.len(), 2, "{damage:?}");
+    assert_eq!(damage.len(), 3, "{damage:?}");
 }
 
 #[test]

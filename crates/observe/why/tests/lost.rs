@@ -136,18 +136,144 @@ fn the_cause_of_a_loss_is_unknown_where_the_recorder_lost_events() {
     );
 }
 
+const PUBLISHER: &str = "10/10 endpoint_qos endpoint=publisher rcl=0x10";
+const SUBSCRIPTION: &str = "20/20 endpoint_qos endpoint=subscription rcl=0x20";
+
+/// Returns the event with the QoS of an endpoint: reliable, volatile, a history of 5 items and no
+/// limits. `changed` has other values for some fields.
+fn qos(endpoint: &str, changed: &str) -> String {
+    let usual = "history=1 reliability=1 durability=2 liveliness=1 depth=5 deadline_ns=0 \
+                 lifespan_ns=0 lease_ns=0";
+    let value = |field: &str| {
+        let name = field.split('=').next().unwrap_or_default();
+        let mut others = changed.split(' ');
+        let other = others.find(|other| other.split('=').next() == Some(name));
+        other.unwrap_or(field).to_string()
+    };
+    let fields: Vec<String> = usual.split(' ').map(value).collect();
+    format!("2ms cpu0 {endpoint} {}\n", fields.join(" "))
+}
+
+#[test]
+fn refused_items_name_the_setting_that_does_not_match() {
+    for (offered, requested, said) in [
+        ("", "durability=1", "requests transient local ones"),
+        (
+            "deadline_ns=2000000",
+            "deadline_ns=1000000",
+            "offers a longer deadline",
+        ),
+        ("", "deadline_ns=1000000", "offers a longer deadline"),
+        ("", "liveliness=3", "offers a weaker liveliness"),
+    ] {
+        let mut trace = SYSTEM.to_string() + &qos(PUBLISHER, offered);
+        trace += &qos(SUBSCRIPTION, requested);
+        trace += &(1..=20).map(|i| talk(100 * i)).collect::<String>();
+        let sentences = of_topic(&find(&trace, None), "/scan").sentences();
+        let head = "20 of 20 items of /scan to /fusion were refused by QoS: ";
+        assert!(sentences[0].starts_with(head), "{sentences:?}");
+        assert!(sentences[0].contains(said), "{requested}: {sentences:?}");
+    }
+}
+
+#[test]
+fn the_reason_for_an_unknown_cause_follows_from_the_recorded_settings() {
+    let deep = SYSTEM.replace("topic=/scan depth=1\n", "topic=/scan depth=5\n");
+    let unknown_depth = SYSTEM.replace("topic=/scan depth=1\n", "topic=/scan depth=0\n");
+    let best_effort = [
+        qos(PUBLISHER, "reliability=2"),
+        qos(SUBSCRIPTION, "reliability=2"),
+    ];
+    let lifespan = [qos(PUBLISHER, "lifespan_ns=1000000"), qos(SUBSCRIPTION, "")];
+    let reliable = [qos(PUBLISHER, ""), qos(SUBSCRIPTION, "")];
+    let none = || [String::new(), String::new()];
+    for (system, settings, missing, said) in [
+        (&deep, best_effort, 8..9, "with best effort"),
+        (
+            &deep,
+            reliable,
+            8..9,
+            "both sides ask for reliable delivery",
+        ),
+        (
+            &deep,
+            lifespan,
+            8..9,
+            "the lifespan that the publisher sets",
+        ),
+        (&deep, none(), 8..9, "lacks the QoS"),
+        (
+            &unknown_depth,
+            none(),
+            8..9,
+            "the depth of the subscription's history is not recorded",
+        ),
+        (&deep, none(), 1..4, "before the subscription's first take"),
+    ] {
+        let mut trace = system.clone() + &settings.concat();
+        for i in 1..=20 {
+            trace += &talk(100 * i);
+            if !missing.contains(&i) {
+                trace += &listen(100 * i + 1, 100 * i);
+            }
+        }
+        let sentences = of_topic(&find(&trace, None), "/scan").sentences();
+        let (count, is) = match missing.len() {
+            1 => (1, "was"),
+            n => (n, "were"),
+        };
+        let head = format!(
+            "{count} of 20 items of /scan to /fusion {is} lost, and the cause is unknown: "
+        );
+        assert_eq!(sentences.len(), 1, "{said}: {sentences:?}");
+        assert!(sentences[0].starts_with(&head), "{said}: {sentences:?}");
+        assert!(sentences[0].contains(said), "{said}: {sentences:?}");
+    }
+}
+
+#[test]
+fn items_that_are_left_when_an_end_or_no_callback_comes_are_told_apart() {
+    let mut taken = SYSTEM.to_string();
+    for i in 1..=17 {
+        taken += &(talk(100 * i) + &listen(100 * i + 1, 100 * i));
+    }
+    let rest: String = (18..=20).map(|i| talk(100 * i)).collect();
+    let end = |who: &str, rcl: &str| format!("2050ms cpu0 {who} handle_fini handle={rcl}\n");
+    let read = "2001ms cpu1 20/20 switch_in
+2001ms cpu1 20/20 take rmw=0x1020 source_ns=2000ms taken=yes
+2002ms cpu1 20/20 wait
+2002ms cpu1 20/20 switch_out state=1
+";
+    let later = "3000ms cpu1 20/20 switch_in\n3001ms cpu1 20/20 switch_out state=1\n";
+    for (last, count, said) in [
+        (
+            rest.clone() + &end("20/20", "0x20"),
+            3,
+            "before the subscription ended",
+        ),
+        (
+            rest + &end("10/10", "0x10") + later,
+            3,
+            "the publisher ended before the item was taken",
+        ),
+        (talk(2000) + read, 1, "taken, and no callback ran"),
+    ] {
+        let losses = find(&(taken.clone() + &last), None);
+        let sentences = of_topic(&losses, "/scan").sentences();
+        assert_eq!(sentences.len(), 1, "{said}: {sentences:?}");
+        assert!(
+            sentences[0].starts_with(&format!("{count} of ")),
+            "{said}: {sentences:?}"
+        );
+        assert!(sentences[0].contains(said), "{said}: {sentences:?}");
+    }
+}
+
 #[test]
 fn items_of_a_best_effort_publisher_are_refused_by_a_reliable_subscription() {
-    let qos = |endpoint: &str, pid: u32, rcl: &str, reliability: u8| {
-        format!(
-            "2ms cpu0 {pid}/{pid} endpoint_qos endpoint={endpoint} rcl={rcl} history=1 \
-             reliability={reliability} durability=2 liveliness=1 depth=5 deadline_ns=0 \
-             lifespan_ns=0 lease_ns=0\n"
-        )
-    };
     let mut trace = SYSTEM.to_string();
-    trace += &qos("publisher", 10, "0x10", 2);
-    trace += &qos("subscription", 20, "0x20", 1);
+    trace += &qos(PUBLISHER, "reliability=2");
+    trace += &qos(SUBSCRIPTION, "");
     trace += &(1..=20).map(|i| talk(100 * i)).collect::<String>();
     let said = of_topic(&find(&trace, None), "/scan").sentences();
     assert_eq!(

@@ -218,10 +218,8 @@ fn the_reason_for_an_unknown_cause_follows_from_the_recorded_settings() {
             }
         }
         let sentences = of_topic(&find(&trace, None), "/scan").sentences();
-        let (count, is) = match missing.len() {
-            1 => (1, "was"),
-            n => (n, "were"),
-        };
+        let count = missing.end - missing.start;
+        let is = if count == 1 { "was" } else { "were" };
         let head = format!(
             "{count} of 20 items of /scan to /fusion {is} lost, and the cause is unknown: "
         );

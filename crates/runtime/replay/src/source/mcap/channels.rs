@@ -1,6 +1,6 @@
 //! Maps the channels of an MCAP file to streams: one stream for each topic and type.
 
-use crate::item::{Kind, Stream};
+use crate::item::Stream;
 use crate::source::damage::Damage;
 use crate::source::kind_of;
 use mcap::records::{op, Record};

@@ -67,7 +67,7 @@ class Picture:
 
 
 def manifests():
-    """{crate: (folder, crates that it depends on)} of the workspace."""
+    """{crate: (folder, crates that it depends on)} of the workspace, without optional ones."""
     found = {}
     base = os.path.join(ROOT, "crates")
     for group in sorted(os.listdir(base)):
@@ -77,7 +77,7 @@ def manifests():
                 with open(path, encoding="utf-8") as file:
                     part = re.split(r"^\[dependencies\]$", file.read(), flags=re.M)[-1]
                 part = re.split(r"^\[", part, maxsplit=1, flags=re.M)[0]
-                found[crate] = (group, set(re.findall(r"^onbeat-(\w+)", part, flags=re.M)))
+                found[crate] = (group, set(re.findall(r"^onbeat-(\w+)(?!.*optional = true)", part, flags=re.M)))
     return found
 
 

@@ -26,7 +26,7 @@ pub struct Measured {
     pub buses: Vec<BusFigures>,
 }
 
-/// What came of the wish to measure a recording.
+/// The result of measuring a recording.
 pub enum Measuring {
     /// The user does not want the recording to be measured, or its times do not count.
     NotWanted,

@@ -16,7 +16,8 @@ class CommandHook(BuildHookInterface):
         """Adds the program's file and the platform's tag to the wheel.
 
         The program is in the folder `$ONBEAT_WHEEL_PROGRAMS`, alone or with the programs that it starts. Without this
-        folder, cargo builds one program with all commands from the sources in the source distribution. The tag is `$ONBEAT_WHEEL_TAG`, which `./dev package` sets to a tag of
+        folder, cargo builds one program with all commands from the sources in the source distribution. The tag is
+        `$ONBEAT_WHEEL_TAG`, which `./dev package` sets to a tag of
         manylinux. Other builds get that of this machine's kind, because they need its glibc and libelf.
         """
         if self.target_name == "sdist":

@@ -151,12 +151,14 @@ class Trace(HasTables, os.PathLike[str]):
     def read(self, *names: TableName) -> tuple[pa.Table, ...]:
         """Returns several tables, and reads those that are not kept yet in one pass over the events.
 
+        The tables are mapped from temporary files, so they need space in `$TMPDIR` as long as they are used.
+
         >>> import onbeat
         >>> executions, chains = onbeat.open("demos/recorded/parking").read("executions", "chain_executions")
         >>> executions.num_rows > chains.num_rows
         True
         """
-        if missing := [name for name in names if name in TABLES and name not in self._tables]:
+        if missing := [name for name in dict.fromkeys(names) if name in TABLES and name not in self._tables]:
             ipc, pyarrow = need("pyarrow.ipc", "tables"), need("pyarrow", "tables")
             # The tables stay mapped after their files are gone.
             with tempfile.TemporaryDirectory(prefix="onbeat-") as directory:
@@ -164,8 +166,9 @@ class Trace(HasTables, os.PathLike[str]):
                 output = directory if len(missing) > 1 else os.path.join(directory, "table.arrows")
                 run("export", as_path(self), "--to", "arrow", "--table", tables, "-o", output, accept=(0, EMPTY))
                 for name in missing:
-                    path = glob.glob(os.path.join(directory, name, "*.arrows")) or [output]
-                    self._tables[name] = ipc.open_stream(pyarrow.memory_map(path[0])).read_all()
+                    folder = os.path.join(directory, name)
+                    path = os.path.join(folder, os.listdir(folder)[0]) if len(missing) > 1 else output
+                    self._tables[name] = ipc.open_stream(pyarrow.memory_map(path)).read_all()
         return tuple(self.table(name) for name in names)
 
     @contextmanager

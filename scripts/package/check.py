@@ -268,7 +268,21 @@ def wheel_records_a_ros_2_program_without_root():
         assert installed - begin <= LONGEST_INSTALL_S
         expect(root.run(". venv/bin/activate; onbeat show", "robot"), "/app:timer(50ms)")
         expect(root.run("venv/bin/python -c 'import onbeat; print(onbeat.run(\"--version\"))'", "robot"), programs.version())
+        check_commands_of_one_program(root)
         root.run("venv/bin/pip uninstall -q -y onbeat; ! ls venv/bin | grep onbeat", "robot")
+
+
+def check_commands_of_one_program(root):
+    """Runs the commands that separate programs carry out in other packages."""
+    def run(words, accept=(0,)):
+        return root.run(f". venv/bin/activate; {words}", "robot", accept=accept)
+    for command in ("link", "store", "replay", "info", "compare", "convert", "import", "top", "monitor"):
+        expect(run(f"onbeat {command} --help"), f"Usage: onbeat {command}")
+    expect(run("onbeat export trace --to tables -o tables 2>&1"), "tables/runs/")
+    expect(run("onbeat export trace --to arrow --table runs | wc -c | grep -v '^0$' && echo streamed"), "streamed")
+    expect(run("echo '(1.0) can0 044#2A' > can.log; onbeat info can.log"), "can.log: candump log")
+    expect(run("onbeat store init runs; onbeat store put runs model.json; onbeat store list runs"), "model")
+    expect(run("echo '{}' | onbeat diagnostics - 2>&1", accept=(1,)), "onbeat: ")
 
 
 @test

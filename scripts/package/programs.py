@@ -1,7 +1,7 @@
 """Builds the programs and the library for C so that they run on older systems than this one.
 
-zig's compiler links against an older glibc, and libelf and zlib become part of `onbeat`. All packages
-have the same files.
+zig's compiler links against an older glibc, and libelf and zlib become part of `onbeat`. Debian
+package and archive have the same files; the wheel has one program with all commands.
 """
 
 import glob

@@ -63,22 +63,25 @@ pub fn import(
     let session = Session::open(from)?;
     let survey = survey(from, &session, progress)?;
     let is_new = !to.exists();
-    let writer = Writer::create(to, WriterOptions::default())?;
+    let remove_directory = || {
+        // Fails if the directory is not empty.
+        let _ = std::fs::remove_dir(to);
+    };
+    let created = Writer::create(to, WriterOptions::default());
+    let writer = created.inspect_err(|_| {
+        if is_new {
+            remove_directory();
+        }
+    })?;
+    let unfinished = writer.unfinished();
     let written = write(writer, from, &session, &survey, mode, progress);
-    if written.is_err() {
-        remove(to, is_new);
+    if let (Err(_), Ok(unfinished)) = (&written, unfinished) {
+        unfinished.remove();
+        if is_new {
+            remove_directory();
+        }
     }
     written
-}
-
-/// Removes the files of a trace that could not be written. The directory was new or empty before.
-fn remove(to: &Path, is_new: bool) {
-    for entry in std::fs::read_dir(to).into_iter().flatten().flatten() {
-        let _ = std::fs::remove_file(entry.path());
-    }
-    if is_new {
-        let _ = std::fs::remove_dir(to);
-    }
 }
 
 fn write(

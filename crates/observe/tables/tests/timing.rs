@@ -104,6 +104,11 @@ fn read(directory: &Path, table: &str) -> Vec<Row> {
     rows
 }
 
+fn table_columns(table: &str) -> Vec<String> {
+    let mut documented = documented();
+    documented.remove(table).expect("a documented table")
+}
+
 fn dist(values: impl Iterator<Item = Option<i64>>) -> Dist {
     let mut all = Dist::new();
     for value in values.flatten() {
@@ -157,6 +162,8 @@ fn compare(trace: &Path) -> (Model, tempfile::TempDir) {
             let id = row.text(column);
             assert!(id.is_empty() || ids.contains(id), "{table}.{column}: {id}");
         }
+        let has_column = table_columns(table).iter().any(|c| c == column);
+        assert!(has_column, "{table} has no column {column}");
     }
     let known = |e: &Row| e.int("exec_ns").is_some() != e.text.contains_key("reason");
     assert!(executions.iter().all(known), "a null has its reason");

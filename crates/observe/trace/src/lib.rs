@@ -14,4 +14,4 @@ pub mod writer;
 pub use event::{EndpointKind, Event, EventKind, ExecuteKind, Name, UNSCHEDULED, UNTOLD};
 pub use manifest::{Manifest, State};
 pub use reader::{Reader, TraceReadError};
-pub use writer::{TraceCreateError, TraceWriteError, Writer, WriterOptions};
+pub use writer::{TraceCreateError, TraceWriteError, Unfinished, Writer, WriterOptions};

@@ -83,7 +83,7 @@ Examples:
   onbeat export trace --to perfetto -o trace.json
   onbeat export trace --to tables -o tables                 docs/tables.md describes them
   onbeat export trace --to arrow --table chain_executions | python3 plot.py
-  onbeat export trace --to arrow --table items,stretches -o tables       one pass for both
+  onbeat export trace --to arrow --table items,stretches               one pass for both
   onbeat export trace --to mcap -o latencies.mcap
   onbeat export trace --to executions -o executions.csv
   onbeat export trace --to text | grep ' 23551/23551 '     one thread's events
@@ -97,8 +97,9 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub to: Format,
     /// File to write ('-', the default: standard output). With csv: a directory [default: .]. With
-    /// tables, and with several tables of arrow: a directory [default: tables]. With parquet: a
-    /// file or a directory [default: .]. With mcap: a file [default: trace.mcap]
+    /// tables: a directory [default: tables]. With several tables of arrow: a directory [default:
+    /// arrow]. With parquet: a file or a directory [default: .]. With mcap: a file [default:
+    /// trace.mcap]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Tables to write with --to tables [default: all] or --to arrow [default: executions]:
@@ -107,10 +108,17 @@ pub struct Args {
     pub tables: Vec<String>,
 }
 
-pub fn run(args: Args) -> Result<ExitStatus, CliError> {
+pub fn run(mut args: Args) -> Result<ExitStatus, CliError> {
+    args.tables.sort();
+    args.tables.dedup();
     if !args.tables.is_empty() && !matches!(args.to, Format::Arrow | Format::Tables) {
         let usage =
             "--table chooses tables of --to tables or --to arrow. Omit it, or write one of these";
+        return Err(CliError::Usage(usage.into()));
+    }
+    let is_stream = args.output.as_deref() == Some(Path::new("-"));
+    if args.tables.len() > 1 && is_stream {
+        let usage = "several tables need a directory. Name it with -o, or choose one --table";
         return Err(CliError::Usage(usage.into()));
     }
     let input = match (&args.input, args.to.wants()) {
@@ -174,6 +182,8 @@ fn words_of_tables(args: &Args, input: &Path) -> Vec<OsString> {
     let default = match (args.to, tables.len()) {
         (Format::Arrow, 1) => "-",
         (Format::Mcap, _) => "trace.mcap",
+        // Readers of Parquet take each file below `tables` for one of theirs.
+        (Format::Arrow, _) => "arrow",
         _ => "tables",
     };
     let output = args.output.as_deref().unwrap_or(Path::new(default));

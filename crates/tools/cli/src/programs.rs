@@ -98,6 +98,11 @@ impl Program {
     /// Runs the program in this process. `words` are the words after the command.
     #[cfg(feature = "whole")]
     pub fn run(self, words: impl IntoIterator<Item = OsString>) -> std::process::ExitCode {
+        // A separate program does not inherit the capabilities of the file of `onbeat`.
+        let has_capabilities = onbeat_rights::is_elevated() && !onbeat_rights::is_root();
+        if has_capabilities && onbeat_rights::give_up(&[]).is_err() {
+            return std::process::ExitCode::FAILURE;
+        }
         let given = std::iter::once(self.called().into()).chain(words).collect();
         match self {
             Program::Link => onbeat_link_cli::main(given),

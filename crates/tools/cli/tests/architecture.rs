@@ -10,13 +10,17 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
 }
 
-fn dependencies(manifest: &str) -> BTreeSet<String> {
+/// Returns the crates of the workspace that a manifest depends on. `with_optional` is whether
+/// optional dependencies count.
+fn dependencies(manifest: &str, with_optional: bool) -> BTreeSet<String> {
     let mut section = "";
     let mut found = BTreeSet::new();
     for line in manifest.lines().map(str::trim) {
         if line.starts_with('[') {
             section = line;
-        } else if section == "[dependencies]" && !line.contains("optional = true") {
+        } else if section == "[dependencies]"
+            && (with_optional || !line.contains("optional = true"))
+        {
             let name = line.split(['.', '=', ' ']).next().unwrap_or_default();
             found.extend(name.strip_prefix("onbeat-").map(str::to_string));
         }
@@ -37,7 +41,8 @@ fn dependencies_in_manifests() -> BTreeMap<String, BTreeSet<String>> {
                 continue;
             };
             let key = format!("{}/{}", name(&group), name(&path));
-            found.insert(key, dependencies(&manifest));
+            let is_command = key == "tools/cli";
+            found.insert(key, dependencies(&manifest, !is_command));
         }
     }
     found
@@ -67,6 +72,25 @@ fn the_documented_dependencies_are_those_of_the_manifests() {
         documented, built,
         "docs/architecture.md (left), Cargo.toml (right)"
     );
+}
+
+#[test]
+fn the_optional_dependencies_of_the_command_are_the_other_programs() {
+    let path = root().join("crates/tools/cli/Cargo.toml");
+    let manifest = fs::read_to_string(path).unwrap();
+    let all = dependencies(&manifest, true);
+    let optional: Vec<_> = all
+        .difference(&dependencies(&manifest, false))
+        .cloned()
+        .collect();
+    let programs = [
+        "link-cli",
+        "monitor-cli",
+        "replay-cli",
+        "store-cli",
+        "top-cli",
+    ];
+    assert_eq!(optional, programs);
 }
 
 #[test]

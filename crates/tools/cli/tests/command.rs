@@ -526,6 +526,18 @@ fn a_trace_is_exported_as_parquet_tables_and_arrow_streams() {
         (1, 1)
     );
     assert!(files("executions").is_err());
+    good(
+        here,
+        &[
+            "export", "one", "--to", "tables", "--table", "items", "-o", "few",
+        ],
+        0,
+    );
+    assert_eq!(fs::read_dir(here.join("few")).unwrap().count(), 1);
+    let twice = [
+        "export", "one", "--to", "arrow", "--table", "a,b", "-o", "-",
+    ];
+    assert!(fails(here, &twice, 2).contains("-o"));
     good(here, &["export", "one", "--to", "mcap"], 0);
     assert_eq!(
         &fs::read(here.join("trace.mcap")).unwrap()[..5],

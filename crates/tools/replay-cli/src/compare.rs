@@ -12,7 +12,7 @@ use onbeat_replay::chain::Choice;
 use onbeat_replay::compare::figures::{Aspect, Compared, TopicFindings, Verdict};
 use onbeat_replay::compare::{compare, Observation, Rules};
 use onbeat_replay::control::Control;
-use onbeat_replay::item::{Kind, Source};
+use onbeat_replay::item::{Kind, Source, Stream};
 use onbeat_replay::observe::{Observer, Watched};
 use onbeat_replay::{definition, source};
 use onbeat_terminal::live::LiveLine;
@@ -233,7 +233,9 @@ pub fn run(args: &Offline) -> Result<ExitStatus, CliError> {
     let names: Vec<String> = expected.streams().iter().map(|s| s.name.clone()).collect();
     let open = |at: &Path, names: &[String]| -> Result<Box<dyn Source>, CliError> {
         let source = source::open(at).map_err(failed)?;
-        let known = source.streams().iter().map(|s| s.name.clone());
+        let is_playable = |s: &&Stream| !matches!(s.kind, Kind::Unplayable { .. });
+        let known = source.streams().iter().filter(is_playable);
+        let known = known.map(|s| s.name.clone());
         let only: Vec<String> = known.filter(|name| names.contains(name)).collect();
         if only.is_empty() {
             // All messages are missing then, and nothing has to be selected.

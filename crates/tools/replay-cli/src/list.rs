@@ -28,8 +28,8 @@ Examples:
   onbeat info can.log --json | jq '.[0].streams[0].ids'
 
 Each recording is read to its end. Damage is reported with the place of the first fault of each
-kind. A gap of an hour or more is reported as a step of the clock: replay --max-gap shortens it. Items
-that are a second or more out of order are reported, too: replay sorts them.
+kind. A gap of an hour or more is reported as a step of the clock: replay --max-gap shortens it. Items of
+logs and captures that are a second or more out of order are reported, too: replay sorts them.
 
 Exit codes: 0 listed; 1 a file cannot be read, or not to its end; 2 wrong command line;
 3 a recording has no items.")]
@@ -303,7 +303,7 @@ fn requests(kind: &str, recorded: &Recorded) -> Option<String> {
 pub fn clock(contents: &Contents) -> Vec<String> {
     let back = (contents.back_ns >= BACK_NS).then(|| {
         format!(
-            "items are up to {} earlier than items before them in the recording, for example because the recorder's clock was set back. onbeat sorts the items by their times",
+            "items are up to {} earlier than items before them in the recording, for example because the recorder's clock was set back. onbeat sorts the items by their times, as far as its memory allows",
             length(contents.back_ns)
         )
     });

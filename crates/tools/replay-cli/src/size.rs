@@ -199,7 +199,7 @@ pub fn show(measuring: &Measuring, json: bool) -> Result<ExitStatus, CliError> {
     let measured = match measuring {
         Measuring::Done(measured) => measured,
         Measuring::NotWanted => {
-            eprintln!("onbeat: nothing to measure: --plan needs the recorded times. Leave out --as-fast-as-consumed and --unmeasured");
+            eprintln!("onbeat: nothing to measure: --plan needs the recorded times. Leave out --as-fast-as-consumed");
             return Ok(ExitStatus::NothingFound);
         }
         Measuring::Empty(recording) => {
@@ -207,7 +207,10 @@ pub fn show(measuring: &Measuring, json: bool) -> Result<ExitStatus, CliError> {
                 true => term::write_json(&mut out, &serde_json::json!({"recording": recording}))?,
                 false => list::table(&mut out, recording)?,
             }
-            return Ok(ExitStatus::NothingFound);
+            return match &recording.error {
+                Some(error) => Err(failed(error)),
+                None => Ok(ExitStatus::NothingFound),
+            };
         }
     };
     let (sizing, recording) = (&measured.sizing, &measured.contents);

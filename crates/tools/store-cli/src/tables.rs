@@ -54,7 +54,9 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         run: traces::run_of(&reader, None),
         progress: &mut progress,
     };
-    let rows = match (args.to, &args.tables[..]) {
+    let chosen: BTreeSet<TimingTable> = args.tables.iter().copied().collect();
+    let chosen: Vec<TimingTable> = chosen.into_iter().collect();
+    let rows = match (args.to, &chosen[..]) {
         (Format::Mcap, _) => {
             let mut topics = Vec::new();
             files::write_whole(&args.output, |out| {

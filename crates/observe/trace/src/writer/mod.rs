@@ -77,6 +77,28 @@ struct Pending {
     latest_ns: u64,
 }
 
+/// The files of a trace that perhaps cannot be completed.
+pub struct Unfinished {
+    directory: Directory,
+}
+
+impl Unfinished {
+    /// Removes the files of the trace. The directory, and other files in it, stay. The writer must
+    /// be dropped before.
+    pub fn remove(self) {
+        remove_trace(&self.directory);
+    }
+}
+
+fn remove_trace(directory: &Directory) {
+    for name in directory.names().unwrap_or_default() {
+        let is_segment = Path::new(&name).extension().is_some_and(|e| e == "obt");
+        if is_segment || name == crate::manifest::FILE {
+            let _ = directory.remove(&name);
+        }
+    }
+}
+
 impl Writer {
     /// Starts a trace in `dir`. Creates the directory, or uses it if it is empty and owned by the
     /// caller.
@@ -117,11 +139,31 @@ impl Writer {
             retained: options.max_segments.map(|_| Retained::default()),
             options,
         };
-        writer.write_manifest(&Manifest::default())?;
-        writer.begin_segment().map_err(|(path, source)| {
+        let begun = writer.begin();
+        match begun {
+            Ok(()) => Ok(writer),
+            Err(error) => {
+                remove_trace(&writer.directory);
+                Err(error)
+            }
+        }
+    }
+
+    fn begin(&mut self) -> Result<(), TraceCreateError> {
+        self.write_manifest(&Manifest::default())?;
+        self.begin_segment().map_err(|(path, source)| {
             TraceCreateError::Write(TraceWriteError::new(&path, source, 0))
-        })?;
-        Ok(writer)
+        })
+    }
+
+    /// Returns a handle that can remove the trace's files if the trace cannot be completed.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the process has no descriptor left.
+    pub fn unfinished(&self) -> std::io::Result<Unfinished> {
+        let directory = self.directory.try_clone()?;
+        Ok(Unfinished { directory })
     }
 
     /// Returns the id of the recording, as the manifest has it: 32 hexadecimal digits.

@@ -203,7 +203,8 @@ impl Comparison {
                     topic.topic.reading.layout = None;
                 }
             }
-            places[1].push(place);
+            let is_ros = matches!(stream.kind, Kind::Ros { .. });
+            places[1].push(place.filter(|_| is_ros));
         }
         check(rules, &topics)?;
         let mut named = rules

@@ -26,6 +26,7 @@ pub fn open(directory: &Path) -> Result<Box<dyn Source>, SourceError> {
         latest: Details::default(),
         sentences: Vec::new(),
         definitions: HashMap::new(),
+        back_ns: 0,
     };
     let mut refused = None;
     for path in files {
@@ -53,6 +54,7 @@ struct Bag {
     latest: Details,
     sentences: Vec<String>,
     definitions: HashMap<String, String>,
+    back_ns: u64,
 }
 
 struct Waiting {
@@ -107,8 +109,13 @@ impl Bag {
     }
 
     fn number(&mut self, stream: &Stream) -> StreamId {
-        let same =
-            |known: &Stream| known.name == stream.name && type_name(known) == type_name(stream);
+        let same = |known: &Stream| {
+            let is_same_kind = match (&known.kind, &stream.kind) {
+                (Kind::Ros { .. }, Kind::Ros { .. }) => type_name(known) == type_name(stream),
+                (known, stream) => known == stream,
+            };
+            known.name == stream.name && is_same_kind
+        };
         let at = self.streams.iter().position(same).unwrap_or_else(|| {
             self.streams.push(stream.clone());
             self.streams.len() - 1
@@ -152,6 +159,7 @@ impl Bag {
                 file.head = *next.as_ref().unwrap_or(&None);
                 if file.head.is_none() {
                     let ended = self.open.remove(at);
+                    self.back_ns = self.back_ns.max(ended.source.back_ns());
                     self.keep(ended.source.damage());
                     next?;
                     continue;
@@ -217,6 +225,10 @@ impl Source for Bag {
     /// Returns the damage of the files that were already read to their end.
     fn damage(&self) -> &[String] {
         &self.sentences
+    }
+
+    fn back_ns(&self) -> u64 {
+        self.back_ns
     }
 
     fn definition(&self, type_name: &str) -> Option<String> {

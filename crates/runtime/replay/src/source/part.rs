@@ -96,6 +96,10 @@ impl Source for Unpacked {
         }
     }
 
+    fn back_ns(&self) -> u64 {
+        self.inner.back_ns()
+    }
+
     fn definition(&self, type_name: &str) -> Option<String> {
         self.inner.definition(type_name)
     }

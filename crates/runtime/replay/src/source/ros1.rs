@@ -144,6 +144,10 @@ impl<S: Source> Source for Converted<S> {
         Ok(None)
     }
 
+    fn back_ns(&self) -> u64 {
+        self.inner.back_ns()
+    }
+
     fn definition(&self, type_name: &str) -> Option<String> {
         layout::definition(type_name)
     }

@@ -5,8 +5,6 @@ use crate::source::text::words;
 
 const SECOND_NS: i64 = 1_000_000_000;
 const DAY_NS: i64 = 86_400 * SECOND_NS;
-/// The longest time from the header to the first event in a log whose times count from midnight.
-const SOON_NS: i64 = 60 * SECOND_NS;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Base {
@@ -75,7 +73,8 @@ impl Header {
     pub fn begin_ns(&mut self, first_ns: i64) -> i64 {
         let begin_ns = self.date_ns.or(self.trigger_ns).unwrap_or(0);
         let since_midnight_ns = begin_ns.rem_euclid(DAY_NS);
-        let soon = since_midnight_ns - SECOND_NS..since_midnight_ns + SOON_NS;
+        // The first event is nearer to the header than to midnight.
+        let soon = since_midnight_ns - SECOND_NS..2 * since_midnight_ns;
         let is_from_midnight = *self
             .is_from_midnight
             .get_or_insert(self.is_of_busmaster && soon.contains(&first_ns));

@@ -19,7 +19,7 @@ pub fn find(rest: &[u8]) -> Option<Found<'_>> {
         let [brs, _, esi, behind @ ..] = behind.trim_ascii_start() else {
             return None;
         };
-        flags = u8::from(*brs == b'B') * can::BRS | u8::from(*esi == b'E') * can::ESI;
+        flags = (u8::from(*brs == b'B') * can::BRS) | (u8::from(*esi == b'E') * can::ESI);
         rest = behind.trim_ascii_start();
     }
     let (id, behind) = word(rest);

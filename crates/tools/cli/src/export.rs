@@ -182,7 +182,7 @@ fn words_of_tables(args: &Args, input: &Path) -> Vec<OsString> {
     let default = match (args.to, tables.len()) {
         (Format::Arrow, 1) => "-",
         (Format::Mcap, _) => "trace.mcap",
-        // Readers of Parquet take each file below `tables` for one of theirs.
+        // Readers of Parquet fail if a directory of tables also has files of another format.
         (Format::Arrow, _) => "arrow",
         _ => "tables",
     };

@@ -59,7 +59,8 @@ FLOW = ("crates/runtime/flow", "crates/base", "Cargo.lock", "Cargo.toml", "scrip
 PAGES = ("crates/observe/why", "crates/observe/views", "crates/observe/document", "crates/tools/cli/src/why",
          "demos/recorded/parking", "scripts/browser.py", "Cargo.lock", "dev")
 # Decide what tests of the Python package find.
-PYTHON = ("target/release/onbeat", "target/release/onbeat-store", "target/release/onbeat-replay", "demos/recorded/parking", "python/onbeat", "python/tests",
+PYTHON = ("target/release/onbeat", "target/release/onbeat-store", "target/release/onbeat-replay",
+          "demos/recorded/parking", "python/onbeat", "python/tests",
           "python/conftest.py", "python/pyproject.toml", "docs/how-to/python.md", "docs/how-to/timing.ipynb",
           "docs/model.schema.json", "docs/tables.md", "docs/cli.md", "crates/observe/views/src/report/style.css",
           "crates/observe/why/src/page/page.css", "scripts/python_tests.py", "scripts/python_schema.py", "scripts/ask_tables.py",

@@ -3,8 +3,8 @@
 usage: ./dev package [deb] [wheel] [archive] [-o DIR]
 
 Without a word, all. They are written to `dist`, with SHA256SUMS. All have the same commands, which run with
-glibc 2.28 or newer. The files do not depend on the machine (the wheel: but for its version of advzip) or the time: $SOURCE_DATE_EPOCH, or the date of the last
-commit, is the date of every packaged file.
+glibc 2.28 or newer. The files do not depend on the machine or the time: $SOURCE_DATE_EPOCH, or the date of the last
+commit, is the date of every packaged file. The wheel's bytes also depend on the version of advzip.
 """
 
 import argparse

@@ -247,7 +247,7 @@ def debian_package_says_that_a_copy_in_usr_local_wins():
 
 @test
 def wheel_is_small():
-    """The wheel is not larger than documented."""
+    """The wheel has at most 12 MB."""
     assert (size := os.path.getsize(made("onbeat-*.whl"))) <= MOST_WHEEL_BYTES, f"the wheel has {size} bytes"
 
 

@@ -100,8 +100,13 @@ impl Program {
     pub fn run(self, words: impl IntoIterator<Item = OsString>) -> std::process::ExitCode {
         // A separate program does not inherit the capabilities of the file of `onbeat`.
         let has_capabilities = onbeat_rights::is_elevated() && !onbeat_rights::is_root();
-        if has_capabilities && onbeat_rights::give_up(&[]).is_err() {
-            return std::process::ExitCode::FAILURE;
+        if has_capabilities {
+            if let Err(error) = onbeat_rights::give_up(&[]) {
+                eprintln!(
+                    "onbeat: cannot give up capabilities: {error}. Check for a filter on system calls"
+                );
+                return std::process::ExitCode::FAILURE;
+            }
         }
         let given = std::iter::once(self.called().into()).chain(words).collect();
         match self {

@@ -199,7 +199,7 @@ pub fn show(measuring: &Measuring, json: bool) -> Result<ExitStatus, CliError> {
     let measured = match measuring {
         Measuring::Done(measured) => measured,
         Measuring::NotWanted => {
-            eprintln!("onbeat: nothing to measure: --plan needs the recorded times. Leave out --as-fast-as-consumed");
+            eprintln!("onbeat: nothing to measure: --plan needs a file whose recorded times count. Name a file, and leave out --as-fast-as-consumed");
             return Ok(ExitStatus::NothingFound);
         }
         Measuring::Empty(recording) => {

@@ -108,7 +108,13 @@ impl Writer {
     /// Fails if the directory cannot be created or used, or if a file cannot be written.
     pub fn create(dir: &Path, options: WriterOptions) -> Result<Writer, TraceCreateError> {
         let directory = Directory::make(dir).map_err(|e| TraceCreateError::refused(dir, e))?;
-        Writer::create_in(directory, options)
+        let ours = directory.try_clone();
+        Writer::create_in(directory, options).inspect_err(|_| {
+            // The directory was empty, so all files of a trace in it are new.
+            if let Ok(directory) = &ours {
+                remove_trace(directory);
+            }
+        })
     }
 
     /// Starts a trace in an empty directory that is already open. The trace stays in this directory
@@ -139,21 +145,11 @@ impl Writer {
             retained: options.max_segments.map(|_| Retained::default()),
             options,
         };
-        let begun = writer.begin();
-        match begun {
-            Ok(()) => Ok(writer),
-            Err(error) => {
-                remove_trace(&writer.directory);
-                Err(error)
-            }
-        }
-    }
-
-    fn begin(&mut self) -> Result<(), TraceCreateError> {
-        self.write_manifest(&Manifest::default())?;
-        self.begin_segment().map_err(|(path, source)| {
+        writer.write_manifest(&Manifest::default())?;
+        writer.begin_segment().map_err(|(path, source)| {
             TraceCreateError::Write(TraceWriteError::new(&path, source, 0))
-        })
+        })?;
+        Ok(writer)
     }
 
     /// Returns a handle that can remove the trace's files if the trace cannot be completed.

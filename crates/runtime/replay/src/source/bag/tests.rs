@@ -234,6 +234,38 @@ fn a_file_that_is_not_a_bag_is_refused_with_a_one_line_error() {
 }
 
 #[test]
+fn a_topic_whose_serialization_differs_between_files_is_two_streams() {
+    let held = TempDir::new().expect("a directory");
+    split(held.path(), false, "");
+    let database = Connection::open(held.path().join("bag_1.db3")).expect("a file");
+    let sql = "UPDATE topics SET serialization_format = 'wrong_format' WHERE id = 1";
+    database.execute(sql, []).expect("changed");
+    drop(database);
+    let mut source = open(held.path()).expect("a recording");
+    let contents = crate::contents::Contents::of(&mut *source, &mut |_| {});
+    let mut streams: Vec<_> = contents.streams.iter().map(|s| (s.kind, s.items)).collect();
+    streams.sort();
+    let first = items()
+        .iter()
+        .take(1000)
+        .filter(|item| item.1 == "/t0")
+        .count() as u64;
+    let second = items()[1000..2000]
+        .iter()
+        .filter(|item| item.1 == "/t0")
+        .count() as u64;
+    let played = 1000 - second;
+    assert!(first > 0 && second > 0);
+    let wanted = [
+        ("ros", played),
+        ("ros", 1000),
+        ("ros", 1000),
+        ("unplayable", second),
+    ];
+    assert_eq!(streams, wanted);
+}
+
+#[test]
 fn a_topic_of_another_serialization_is_listed_and_cannot_be_played() {
     let held = TempDir::new().expect("a directory");
     let path = held.path().join("a.db3");

@@ -59,7 +59,7 @@ impl text::Dialect for Asc {
         self.last_ns = since_ns;
         self.is_sent = frame::is_sent(event);
         let channel = frame::encode(event, self.header.base, payload)?;
-        let time_ns = self.header.begin_ns(since_ns).saturating_add(since_ns);
+        let time_ns = self.header.instant_ns(since_ns);
         Ok(channel.map(|channel| (time_ns, channel)))
     }
 

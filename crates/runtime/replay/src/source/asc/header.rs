@@ -27,6 +27,39 @@ pub struct Header {
     is_of_busmaster: bool,
     /// True if the times count from midnight. `None` before the first event.
     is_from_midnight: Option<bool>,
+    midnights: Midnights,
+}
+
+/// Counts the midnights that a log passes whose times count from midnight.
+#[derive(Debug, Default)]
+struct Midnights {
+    days: i64,
+    /// The latest time since the midnight before the first event, in ns.
+    latest_ns: i64,
+}
+
+impl Midnights {
+    /// Converts a time since the latest midnight to a time since the midnight before the first
+    /// event, both in ns.
+    fn pass(&mut self, since_ns: i64) -> i64 {
+        /// A time that is earlier by more than this is on the next day. It is longer than the step
+        /// at the end of summer time.
+        const STEP_NS: i64 = 2 * 3600 * SECOND_NS;
+        /// A frame from before midnight may follow a frame from after midnight within this time.
+        const LATE_NS: i64 = 60 * SECOND_NS;
+        let today_ns = self.days.saturating_mul(DAY_NS).saturating_add(since_ns);
+        let yesterday_ns = today_ns - DAY_NS;
+        let time_ns = if today_ns < self.latest_ns - STEP_NS {
+            self.days += 1;
+            today_ns.saturating_add(DAY_NS)
+        } else if self.days > 0 && yesterday_ns >= self.latest_ns - LATE_NS {
+            yesterday_ns
+        } else {
+            today_ns
+        };
+        self.latest_ns = self.latest_ns.max(time_ns);
+        time_ns
+    }
 }
 
 impl Header {
@@ -65,22 +98,22 @@ impl Header {
         self.is_asc
     }
 
-    /// Returns the instant to which the times of the log are relative, in ns since 1970, or 0 if
-    /// the log does not state it. `first_ns` is the time of the event that is read now.
+    /// Converts the time of the event that is read now to ns since 1970. If the log does not state
+    /// when it began, returns the time as it is.
     ///
     /// BUSMASTER writes times since midnight, or times since the begin of the log. The first event
     /// decides, because it comes soon after the header was written.
-    pub fn begin_ns(&mut self, first_ns: i64) -> i64 {
+    pub fn instant_ns(&mut self, since_ns: i64) -> i64 {
         let begin_ns = self.date_ns.or(self.trigger_ns).unwrap_or(0);
         let since_midnight_ns = begin_ns.rem_euclid(DAY_NS);
         // The first event is nearer to the header than to midnight.
         let soon = since_midnight_ns - SECOND_NS..2 * since_midnight_ns;
         let is_from_midnight = *self
             .is_from_midnight
-            .get_or_insert(self.is_of_busmaster && soon.contains(&first_ns));
+            .get_or_insert(self.is_of_busmaster && soon.contains(&since_ns));
         match is_from_midnight {
-            true => begin_ns - since_midnight_ns,
-            false => begin_ns,
+            true => (begin_ns - since_midnight_ns).saturating_add(self.midnights.pass(since_ns)),
+            false => begin_ns.saturating_add(since_ns),
         }
     }
 }

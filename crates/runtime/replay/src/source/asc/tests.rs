@@ -114,3 +114,29 @@ fn times_of_busmaster_count_from_midnight_or_from_the_begin_of_the_log() {
     assert_eq!(first(vector, "40874.808200"), begin_ms + 40_874_808);
     assert_eq!(first(vector, "594680.004900"), begin_ms + 594_680_004);
 }
+
+#[test]
+fn times_of_busmaster_that_pass_midnight_go_on_to_the_next_day() {
+    let head = "date Mon Dec 6 11:59:58 pm 2021\nbase hex  no internal events logged\n";
+    let times = [
+        "86399.5", "86399.9", "0.1", "86399.95", "0.2", "3600.0", "52200.0", "52199.0", "10.0",
+    ];
+    let lines = times.map(|time| format!("{time} 1 122 Rx d 1 E3\n"));
+    let (items, damage) = items(&format!("{head}{}", lines.concat()));
+    let found: Vec<i64> = items.iter().map(|item| item.0 / 1_000_000).collect();
+    // Milliseconds since the midnight before the log. A frame from before midnight may come late.
+    let wanted = [
+        86_399_500,
+        86_399_900,
+        86_399_950,
+        86_400_100,
+        86_400_200,
+        90_000_000,
+        138_599_000,
+        138_600_000,
+        172_810_000,
+    ];
+    let midnight_ms = 1_638_748_800_000;
+    assert_eq!(found, wanted.map(|ms: i64| midnight_ms + ms));
+    assert!(damage.is_empty(), "{damage:?}");
+}

@@ -52,6 +52,8 @@ pub fn ros1(data: &[u8]) -> u64 {
 }
 
 pub fn mcap(data: &[u8]) -> u64 {
+    // The index must not be read less carefully than the messages.
+    whole(source::mcap::read_index("file", Cursor::new(data.to_vec())));
     whole(source::mcap::read("file", Cursor::new(data.to_vec())))
 }
 
@@ -68,6 +70,7 @@ pub fn pcap(data: &[u8]) -> u64 {
 pub fn recording(data: &[u8]) -> u64 {
     let mut file = tempfile::NamedTempFile::new().expect("a file");
     file.write_all(data).expect("written");
+    let _ = onbeat_replay::contents::Contents::of_index(file.path(), &mut |_| {});
     whole(source::open(file.path()))
 }
 

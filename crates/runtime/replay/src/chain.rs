@@ -2,7 +2,7 @@
 //! repetitions.
 
 use crate::database::FrameId;
-use crate::item::{Details, Kind, Source, SourceError, Stamp, Stream, StreamId};
+use crate::item::{Details, Extras, Kind, Source, SourceError, Stamp, Stream, StreamId};
 pub use crate::pattern::fits;
 use crate::requests::{is_published_by, without_topic, Recorded, Service};
 use crate::source::damage::Damage;
@@ -482,6 +482,16 @@ impl Source for Chain {
     fn definition(&self, type_name: &str) -> Option<String> {
         self.source.definition(type_name)
     }
+
+    fn encoding(&self, stream: StreamId) -> Option<&str> {
+        let mut numbers = self.numbers.iter();
+        let recorded = numbers.position(|number| *number == Some(stream))?;
+        self.source.encoding(StreamId(recorded as u32))
+    }
+
+    fn extras(&self) -> Extras {
+        self.source.extras()
+    }
 }
 
 #[cfg(test)]
@@ -767,6 +777,7 @@ mod tests {
             let mut own = stream("/own");
             own.kind = Kind::Unplayable {
                 type_name: "my_msgs/Thing".into(),
+                encoding: None,
                 reason: "unknown type".into(),
             };
             let mut listed = Listed::new(vec![own, stream("/b")]);

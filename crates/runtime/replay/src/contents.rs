@@ -1,11 +1,11 @@
 //! Lists what a recording has: its streams, their counts and rates, gaps and damage.
 
 use crate::database::{Database, FrameId};
-use crate::item::{Kind, Source, SourceError, Stamp, Stream, StreamId};
+use crate::item::{Extras, Kind, Source, SourceError, Stamp, Stream, StreamId};
 use crate::requests::{Recorded, Service};
 use crate::sink;
 use crate::source::can::REMOTE;
-use crate::source::{open_surveyed, Survey, Witness};
+use crate::source::{open_index, open_surveyed, Survey, Witness};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use std::collections::btree_map::BTreeMap;
@@ -22,8 +22,11 @@ pub const STEP_NS: u64 = 3_600_000_000_000;
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Contents {
+    /// True if onbeat read only the index of the recording, and not its messages.
+    pub is_from_index: bool,
     pub items: u64,
-    pub bytes: u64,
+    /// The size of all items. `None` if onbeat read only the index.
+    pub bytes: Option<u64>,
     /// The recorded time of the first item, in ns since 1970. `None` if the recording has no items.
     pub first_ns: Option<i64>,
     /// The recorded time of the last item, in ns since 1970. `None` if the recording has no items.
@@ -36,10 +39,15 @@ pub struct Contents {
     /// 0 if all items are in order, or if the reader of the format cannot tell.
     pub back_ns: u64,
     pub streams: Vec<StreamContents>,
-    /// The recorded requests of each service. Empty if the recording has no service events.
+    /// The recorded requests of each service. Empty if the recording has no service events, or if
+    /// onbeat read only the index.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<Recorded>,
-    pub damage: Vec<String>,
+    #[serde(flatten)]
+    pub extras: Extras,
+    /// One sentence for each kind of damage. `None` if onbeat read only the index, which does not
+    /// show damage of messages.
+    pub damage: Option<Vec<String>>,
     /// The error at which onbeat stopped reading before the recording's end.
     pub error: Option<String>,
 }
@@ -53,7 +61,7 @@ pub struct Gap {
     pub length_ns: u64,
 }
 
-/// The contents of one stream: kind, number and size of items, time span and CAN identifiers.
+/// The contents of one stream: kind, encoding, number and size of items, time span and CAN frames.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Serialize)]
 pub struct StreamContents {
@@ -62,8 +70,12 @@ pub struct StreamContents {
     pub kind: &'static str,
     /// The message type of a topic, or the link type of packets.
     pub of_type: Option<String>,
+    /// The encoding of the recorded items, for example `cdr`, `ros1`, `json`, `can` or `ethernet`.
+    /// `None` if the recording does not state it.
+    pub encoding: Option<String>,
     pub items: u64,
-    pub bytes: u64,
+    /// The size of the stream's items. `None` if onbeat read only the index.
+    pub bytes: Option<u64>,
     /// The recorded time of the stream's first item, in ns since 1970. `None` if the stream has no
     /// items.
     pub first_ns: Option<i64>,
@@ -73,6 +85,22 @@ pub struct StreamContents {
     /// The mean rate of items. `None` with fewer than two items, or if all items have the same
     /// time.
     pub rate_hz: Option<f64>,
+    #[serde(flatten)]
+    pub can: CanContents,
+    /// The number of CAN frames or packets that the recorder's host sent. Counts only those that
+    /// the recording marks as sent.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub sent: u64,
+    /// The destinations that can play the stream, as `--to` names them.
+    pub plays_to: &'static [&'static str],
+    /// The reason why no destination can play the stream. `None` if one can.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unplayable: Option<String>,
+}
+
+/// The CAN frames of a stream by identifier.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct CanContents {
     /// The number of frames of each CAN identifier. Identifiers are without the flag bits of
     /// `struct can_frame`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -81,21 +109,12 @@ pub struct StreamContents {
     /// [`Contents::name_messages`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub messages: Vec<MessageContents>,
-    /// The number of CAN frames or packets that the recorder's host sent. Counts only those that
-    /// the recording marks as sent.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub sent: u64,
     #[serde(skip)]
     words: FxHashMap<u32, u64>,
     /// True if the stream has more than 4096 CAN identifiers. `ids` then counts only the frames of
     /// the first 4096.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub has_more_ids: bool,
-    /// The destinations that can play the stream, as `--to` names them.
-    pub plays_to: &'static [&'static str],
-    /// The reason why no destination can play the stream. `None` if one can.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub unplayable: Option<String>,
 }
 
 /// The number of a stream's frames with one CAN identifier, and the name of their message.
@@ -127,8 +146,20 @@ fn recorded((stream, number): (&Stream, u32)) -> Option<Recorded> {
     })
 }
 
+/// Returns the encoding of items of a kind, or `None` if it is not known.
+fn encoding_of(kind: &Kind) -> Option<String> {
+    Some(match kind {
+        Kind::Ros { .. } | Kind::Requests { .. } => "cdr".into(),
+        Kind::Can => "can".into(),
+        Kind::Packets { link_type: 1 } => "ethernet".into(),
+        Kind::Packets { link_type } => format!("link type {link_type}"),
+        Kind::Unplayable { encoding, .. } => return encoding.clone(),
+    })
+}
+
 impl StreamContents {
-    fn new(stream: &Stream) -> StreamContents {
+    /// `encoding` is the encoding of the recorded items if it is not the one of `stream`.
+    fn new(stream: &Stream, encoding: Option<&str>) -> StreamContents {
         let kind = &stream.kind;
         let unplayable = match kind {
             Kind::Unplayable { reason, .. } => Some(reason.clone()),
@@ -152,16 +183,16 @@ impl StreamContents {
             name: stream.name.clone(),
             kind,
             of_type,
+            encoding: encoding
+                .map(String::from)
+                .or_else(|| encoding_of(&stream.kind)),
             items: 0,
-            bytes: 0,
+            bytes: Some(0),
             first_ns: None,
             last_ns: None,
             rate_hz: None,
-            ids: BTreeMap::new(),
-            messages: Vec::new(),
+            can: CanContents::default(),
             sent: 0,
-            words: FxHashMap::default(),
-            has_more_ids: false,
             plays_to,
             unplayable,
         }
@@ -169,7 +200,7 @@ impl StreamContents {
 
     fn add(&mut self, time_ns: i64, payload: &[u8], is_sent: bool) {
         self.items += 1;
-        self.bytes += payload.len() as u64;
+        self.bytes = self.bytes.map(|bytes| bytes + payload.len() as u64);
         self.sent += u64::from(is_sent);
         self.first_ns.get_or_insert(time_ns);
         self.last_ns = Some(time_ns);
@@ -177,17 +208,17 @@ impl StreamContents {
             ("can", Some(word)) => u32::from_ne_bytes(*word) & !REMOTE,
             _ => return,
         };
-        let has_room = self.words.len() < MOST_IDS;
-        match self.words.entry(word) {
+        let has_room = self.can.words.len() < MOST_IDS;
+        match self.can.words.entry(word) {
             Entry::Occupied(mut count) => *count.get_mut() += 1,
             Entry::Vacant(count) if has_room => drop(count.insert(1)),
-            Entry::Vacant(_) => self.has_more_ids = true,
+            Entry::Vacant(_) => self.can.has_more_ids = true,
         }
     }
 
     fn close(&mut self) {
-        for (word, count) in &self.words {
-            *self.ids.entry(word & 0x1fff_ffff).or_default() += count;
+        for (word, count) in &self.can.words {
+            *self.can.ids.entry(word & 0x1fff_ffff).or_default() += count;
         }
         let length_ns = self
             .first_ns
@@ -200,7 +231,7 @@ impl StreamContents {
 
     /// Returns the identifiers of data and remote frames, each with its number of frames.
     pub fn frames(&self) -> impl Iterator<Item = (FrameId, u64)> + '_ {
-        let frames = self.words.iter();
+        let frames = self.can.words.iter();
         frames.filter_map(|(&word, &count)| Some((FrameId::of_word(word)?, count)))
     }
 
@@ -211,8 +242,8 @@ impl StreamContents {
             is_extended: id.is_extended,
             frames,
         });
-        self.messages = named.collect();
-        self.messages.sort_by_key(|m| (m.is_extended, m.id));
+        self.can.messages = named.collect();
+        self.can.messages.sort_by_key(|m| (m.is_extended, m.id));
     }
 }
 
@@ -225,7 +256,7 @@ struct FirstPass<'a> {
 
 impl Witness for FirstPass<'_> {
     fn item(&mut self, source: &dyn Source, stamp: Stamp, payload: &[u8]) {
-        self.contents.add_streams(source.streams());
+        self.contents.add_streams(source);
         self.contents.add(stamp, payload, source.details().is_sent);
         (self.tell)(self.contents.items);
     }
@@ -235,7 +266,7 @@ impl Witness for FirstPass<'_> {
     }
 
     fn end(&mut self, source: &dyn Source) {
-        self.contents.add_streams(source.streams());
+        self.contents.add_streams(source);
         self.contents.close(source);
         self.is_complete = true;
     }
@@ -269,6 +300,26 @@ impl Contents {
         })
     }
 
+    /// Reads only the index of a recording, and returns what it shows: no sizes, no damage of
+    /// messages, no requests. Returns `None` if the recording has no index, or if the index is
+    /// damaged, incomplete or disagrees with itself. After each item, calls `tell` with the number of
+    /// items so far.
+    pub fn of_index(path: &Path, tell: &mut dyn FnMut(u64)) -> Option<Contents> {
+        let mut source = open_index(path).ok()?;
+        let mut contents = Contents::of(&mut *source, tell);
+        let has_damage = contents.damage.iter().any(|damage| !damage.is_empty());
+        if contents.error.is_some() || has_damage {
+            return None;
+        }
+        contents.is_from_index = true;
+        (contents.bytes, contents.damage) = (None, None);
+        contents.requests.clear();
+        for stream in &mut contents.streams {
+            stream.bytes = None;
+        }
+        Some(contents)
+    }
+
     /// Reads a source to its end, or until an error, and returns what it contains. After each item,
     /// calls `tell` with the number of items so far.
     pub fn of(source: &mut dyn Source, tell: &mut dyn FnMut(u64)) -> Contents {
@@ -291,18 +342,19 @@ impl Contents {
 
     pub(crate) fn new(source: &dyn Source) -> Contents {
         let mut contents = Contents::default();
-        contents.add_streams(source.streams());
+        contents.add_streams(source);
         contents
     }
 
-    /// Adds the streams that `streams` has and the contents do not have yet.
-    pub(crate) fn add_streams(&mut self, streams: &[Stream]) {
-        let known = self.streams.len();
+    /// Adds the streams that the source has and the contents do not have yet.
+    fn add_streams(&mut self, source: &dyn Source) {
+        let (known, streams) = (self.streams.len(), source.streams());
         if known < streams.len() {
             let new = streams.iter().zip(0..).skip(known);
             self.requests.extend(new.clone().filter_map(recorded));
-            self.streams
-                .extend(new.map(|(stream, _)| StreamContents::new(stream)));
+            self.streams.extend(new.map(|(stream, number)| {
+                StreamContents::new(stream, source.encoding(StreamId(number)))
+            }));
         }
     }
 
@@ -316,7 +368,7 @@ impl Contents {
     pub(crate) fn add(&mut self, stamp: Stamp, payload: &[u8], is_sent: bool) {
         let time_ns = stamp.time_ns;
         self.items += 1;
-        self.bytes += payload.len() as u64;
+        *self.bytes.get_or_insert(0) += payload.len() as u64;
         self.first_ns.get_or_insert(time_ns);
         if let Some(at_ns) = self.last_ns.replace(time_ns) {
             let gap = Gap {
@@ -344,7 +396,9 @@ impl Contents {
 
     pub(crate) fn close(&mut self, source: &dyn Source) {
         self.streams.iter_mut().for_each(StreamContents::close);
-        self.damage = source.damage().to_vec();
+        self.bytes.get_or_insert(0);
+        self.extras = source.extras();
+        self.damage = Some(source.damage().to_vec());
         self.back_ns = source.back_ns();
     }
 }
@@ -352,7 +406,7 @@ impl Contents {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{stream, Listed};
+    use crate::testing::{by_index, corpus, stream, Listed};
 
     #[test]
     fn a_recording_is_listed_with_its_gaps_rates_and_identifiers() {
@@ -371,7 +425,7 @@ mod tests {
         listed.breaks = Some("cut off".into());
         let mut told = 0;
         let found = Contents::of(&mut listed, &mut |items| told = items);
-        assert_eq!((found.items, found.bytes, told), (6, 96, 6));
+        assert_eq!((found.items, found.bytes, told), (6, Some(96), 6));
         assert_eq!(
             (found.first_ns, found.last_ns),
             (Some(0), Some(begin + 400_000_000))
@@ -386,7 +440,7 @@ mod tests {
         );
         let rates: Vec<_> = found.streams.iter().map(|s| s.rate_hz).collect();
         assert_eq!(rates, [None, Some(10.0), None]);
-        assert_eq!(found.streams[1].ids, BTreeMap::from([(0, 3), (1, 2)]));
+        assert_eq!(found.streams[1].can.ids, BTreeMap::from([(0, 3), (1, 2)]));
         assert!(found.error.is_some_and(|e| e.contains("cut off")));
     }
 
@@ -398,12 +452,25 @@ mod tests {
                 name: "eth0".into(),
                 kind,
             };
-            StreamContents::new(&stream).plays_to
+            StreamContents::new(&stream, None).plays_to
         };
         assert_eq!(plays_to(1), ["eth", "udp"]);
         assert_eq!(plays_to(276), ["udp"]);
         // IEEE 802.11.
         assert!(plays_to(105).is_empty());
+    }
+
+    #[test]
+    fn the_index_and_all_messages_of_each_test_file_have_the_same_figures() {
+        let formats = ["mcap", "recording", "ros1", "blf", "mdf", "pcap", "candump"];
+        let files: Vec<_> = formats.iter().flat_map(|format| corpus(format)).collect();
+        let indexed = files.iter().filter(|path| by_index(path).is_some());
+        let mut names: Vec<_> = indexed
+            .filter_map(|path| path.file_name()?.to_str())
+            .collect();
+        names.sort();
+        let wanted = ["lz4.mcap", "small.db3", "zstd.mcap"];
+        assert_eq!(names, wanted);
     }
 
     #[test]
@@ -431,8 +498,12 @@ mod tests {
                 .map(|contents| serde_json::to_value(contents).expect("in memory"));
             assert_eq!(found_json, wanted_json);
             assert_eq!(
-                (found.items, found.streams.len(), found.damage.len()),
-                (4, 3, 1)
+                (
+                    found.items,
+                    found.streams.len(),
+                    found.damage.map(|damage| damage.len())
+                ),
+                (4, 3, Some(1))
             );
             // An unordered recording is read again from its first item.
             let begins = told.iter().filter(|items| **items == 1).count();

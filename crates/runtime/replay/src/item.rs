@@ -1,5 +1,8 @@
 //! The items that sources produce and sinks play, in streams on one time axis.
 
+use serde::Serialize;
+use std::collections::BTreeMap;
+
 /// The number of a stream: its index in [`Source::streams`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u32);
@@ -39,6 +42,9 @@ pub enum Kind {
     Unplayable {
         /// The message type as the recording names it, for example `my_msgs/Thing` of ROS 1.
         type_name: String,
+        /// The encoding of the messages as the recording names it, for example `json`. `None` if the
+        /// recording does not name it.
+        encoding: Option<String>,
         reason: String,
     },
 }
@@ -65,6 +71,39 @@ pub struct Details {
     /// The sequence number of the message from its publisher. `None` if the recording does not
     /// state it.
     pub sequence: Option<u32>,
+}
+
+/// The attachments and the metadata of a recording. The lists are limited, so a file cannot make this
+/// value large.
+#[allow(missing_docs)] // the names say what they are
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Extras {
+    pub attachments: Vec<Attachment>,
+    pub metadata: Vec<Metadata>,
+    /// The number of attachments and records of metadata beyond the limit of the lists.
+    pub more_extras: u64,
+}
+
+/// A file that is attached to a recording.
+#[allow(missing_docs)] // the names say what they are
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Attachment {
+    pub name: String,
+    /// The media type, for example `image/png`. `None` if the recording does not state it.
+    pub media_type: Option<String>,
+    /// The size of the attached file. `None` if the recording does not state it.
+    pub bytes: Option<u64>,
+    /// The recorded time in ns since 1970. `None` if the recording does not state it.
+    pub time_ns: Option<i64>,
+}
+
+/// A record of data about a recording: keys with values.
+#[allow(missing_docs)] // the names say what they are
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Metadata {
+    pub name: String,
+    /// The values by key. A long value ends with `...` behind its first 200 characters.
+    pub values: BTreeMap<String, String>,
 }
 
 /// A recording that is read from its beginning to its end, in the order of recorded time.
@@ -104,6 +143,16 @@ pub trait Source: Send {
     /// of the types that it uses. Returns `None` if the recording does not contain the definition.
     fn definition(&self, _type_name: &str) -> Option<String> {
         None
+    }
+    /// Returns the encoding in which the recording stores the items of a stream, for example
+    /// `ros1`. Returns `None` if it is the encoding in which [`Source::next`] returns them.
+    fn encoding(&self, _stream: StreamId) -> Option<&str> {
+        None
+    }
+    /// Returns the attachments and the metadata of the recording, as far as the source has read
+    /// them.
+    fn extras(&self) -> Extras {
+        Extras::default()
     }
 }
 

@@ -1,7 +1,9 @@
 //! A recording in memory, and helpers that the tests of readers share.
 
+use crate::contents::Contents;
 use crate::item::{Kind, Source, SourceError, Stamp, Stream, StreamId};
 use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
 
 pub(crate) fn stream(name: &str) -> Stream {
     Stream {
@@ -27,6 +29,46 @@ pub(crate) fn frame(id: u32, rest: &[u8], size: usize) -> Vec<u8> {
     bytes.extend_from_slice(rest);
     bytes.resize(size, 0);
     bytes
+}
+
+/// Returns the figures of a recording that its index has, too.
+pub(crate) fn figures(contents: &Contents) -> serde_json::Value {
+    let mut figures = serde_json::to_value(contents).expect("in memory");
+    let without = |value: &mut serde_json::Value, names: &[&str]| {
+        let object = value.as_object_mut().expect("an object");
+        names.iter().for_each(|name| drop(object.remove(*name)));
+    };
+    without(
+        &mut figures,
+        &["is_from_index", "bytes", "damage", "requests"],
+    );
+    let streams = figures["streams"].as_array_mut().expect("a list");
+    streams
+        .iter_mut()
+        .for_each(|stream| without(stream, &["bytes"]));
+    figures
+}
+
+/// Reads a recording to its end, and by its index if it has a usable one. Both must have the same
+/// figures. Returns the contents by index.
+pub(crate) fn by_index(path: &Path) -> Option<Contents> {
+    let indexed = Contents::of_index(path, &mut |_| {});
+    let whole = Contents::read(path, &mut |_, _| {}, &mut |_| {});
+    if let Some(indexed) = &indexed {
+        let whole = whole.expect("a recording");
+        assert_eq!(figures(indexed), figures(&whole), "{}", path.display());
+        assert!(indexed.is_from_index && !whole.is_from_index);
+        assert_eq!((indexed.bytes, &indexed.damage), (None, &None));
+    }
+    indexed
+}
+
+/// Returns the files of the corpus with which the readers of one format are fuzzed.
+pub(crate) fn corpus(format: &str) -> Vec<PathBuf> {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fuzz/corpus");
+    let entries = std::fs::read_dir(Path::new(root).join(format)).expect("a corpus");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    paths.collect()
 }
 
 pub(crate) struct Listed {

@@ -4,6 +4,7 @@ use super::{dbc, failed, unpacking, PATIENCE, SHOW_EVERY};
 use onbeat_document::text::duration;
 use onbeat_replay::contents::{Contents, Gap, StreamContents, STEP_NS};
 use onbeat_replay::database::FrameId;
+use onbeat_replay::item::{Attachment, Extras, Metadata};
 use onbeat_replay::requests::Recorded;
 use onbeat_replay::source::Format;
 use onbeat_terminal::live::LiveLine;
@@ -15,6 +16,10 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 const IDS_SHOWN: usize = 12;
+/// The number of attachments and of records of metadata in the output for people.
+const EXTRAS_SHOWN: usize = 20;
+/// The number of characters up to which a value of metadata is shown.
+const VALUE_SHOWN: usize = 40;
 /// Smaller disorder is normal: recorders of several buses or topics write items in batches.
 const BACK_NS: u64 = 1_000_000_000;
 
@@ -25,11 +30,14 @@ Examples:
   onbeat info drive.mcap                          its topics, with counts and rates
   onbeat info can.log capture.pcapng              several recordings, one after the other
   onbeat info can.blf --dbc vehicle.dbc           CAN frames by message
+  onbeat info drive.mcap --full                   also sizes, damage and requests of services
   onbeat info can.log --json | jq '.[0].streams[0].ids'
 
-Each recording is read to its end. Damage is reported with the place of the first fault of each
-kind. A gap of an hour or more is reported as a step of the clock: replay --max-gap shortens it. Items of
-logs and captures that are a second or more out of order are reported, too: replay sorts them.
+Of MCAP files and bags, onbeat reads only the index, which has no sizes and does not show damage of
+messages. --full reads all messages. All other recordings are read to their end. Damage is
+reported with the place of the first fault of each kind. A gap of an hour or more is reported as a step
+of the clock: replay --max-gap shortens it. Items of logs and captures that are a second or more out
+of order are reported, too: replay sorts them.
 
 Exit codes: 0 listed; 1 a file cannot be read, or not to its end; 2 wrong command line;
 3 a recording has no items.")]
@@ -41,6 +49,9 @@ pub struct Args {
     /// DBC file with the names of CAN messages: list the frames by message
     #[arg(long, value_name = "FILE")]
     dbc: Vec<PathBuf>,
+    /// Read all messages, also of a recording with an index: sizes, damage, requests of services
+    #[arg(long)]
+    full: bool,
     /// Print JSON, for programs
     #[arg(long)]
     json: bool,
@@ -63,7 +74,7 @@ pub fn run(args: &Args) -> Result<ExitStatus, CliError> {
     let mut out = BufWriter::new(io::stdout().lock());
     let mut all = Vec::new();
     for (number, path) in args.files.iter().enumerate() {
-        let mut listed = read(path)?;
+        let mut listed = read(path, args.full)?;
         if let Some(database) = &database {
             listed.contents.name_messages(database);
         }
@@ -92,18 +103,25 @@ pub fn run(args: &Args) -> Result<ExitStatus, CliError> {
     })
 }
 
-fn read(path: &Path) -> Result<Listed, CliError> {
+fn read(path: &Path, is_full: bool) -> Result<Listed, CliError> {
     let format = Format::of(path).map_err(failed)?.name();
     let (mut line, mut packed) = (LiveLine::new(), LiveLine::new());
     let (started, mut shown) = (Instant::now(), Instant::now());
-    let contents = Contents::read(path, &mut unpacking(path, &mut packed), &mut |items| {
+    let mut tell = |items: u64| {
         // The clock is read rarely, because reading it takes as long as an item.
         let is_time = items.is_multiple_of(1 << 12) && started.elapsed() > PATIENCE;
         if is_time && shown.elapsed() > SHOW_EVERY {
             shown = Instant::now();
             line.show(&format!("{items} items read"));
         }
-    });
+    };
+    let indexed = (!is_full)
+        .then(|| Contents::of_index(path, &mut tell))
+        .flatten();
+    let contents = match indexed {
+        Some(contents) => Ok(contents),
+        None => Contents::read(path, &mut unpacking(path, &mut packed), &mut tell),
+    };
     packed.clear();
     line.clear();
     Ok(Listed {
@@ -122,18 +140,21 @@ pub fn instant(ns: i64) -> String {
 }
 
 pub fn table(out: &mut dyn Write, contents: &Contents) -> Result<(), CliError> {
-    let mut table = Table::new()
-        .names("stream", 2)
-        .names("type", 2)
+    let has_encodings = contents.streams.iter().any(has_unusual_encoding);
+    let mut table = Table::new().names("stream", 2).names("type", 2);
+    if has_encodings {
+        table = table.column("encoding", Align::Left);
+    }
+    table = table
         .column("items", Align::Right)
         .column("rate", Align::Right)
         .column("size", Align::Right)
         .column("plays to", Align::Left);
     for stream in &contents.streams {
-        table.row(row(stream));
+        table.row(row(stream, has_encodings));
     }
     table.write(out, &Screen::of_stdout())?;
-    let messages = |stream: &StreamContents| !stream.messages.is_empty();
+    let messages = |stream: &StreamContents| !stream.can.messages.is_empty();
     if contents.streams.iter().any(messages) {
         writeln!(out).map_err(CliError::Stdout)?;
         messages_table(contents).write(out, &Screen::of_stdout())?;
@@ -151,7 +172,7 @@ fn messages_table(contents: &Contents) -> Table {
         .names("stream", 2)
         .column("frames", Align::Right);
     for stream in &contents.streams {
-        for message in &stream.messages {
+        for message in &stream.can.messages {
             let id = FrameId {
                 is_extended: message.is_extended,
                 id: message.id,
@@ -167,26 +188,36 @@ fn messages_table(contents: &Contents) -> Table {
     table
 }
 
-fn row(stream: &StreamContents) -> Vec<String> {
+/// Returns true for messages that are not encoded as ROS 2 encodes them.
+fn has_unusual_encoding(stream: &StreamContents) -> bool {
+    let is_message = matches!(stream.kind, "ros" | "requests" | "unplayable");
+    is_message && stream.encoding.as_deref() != Some("cdr")
+}
+
+fn row(stream: &StreamContents, has_encoding: bool) -> Vec<String> {
     let rate = |hz: f64| match hz {
         hz if hz >= 100.0 => format!("{hz:.0} Hz"),
         hz if hz < 0.001 => "< 0.001 Hz".into(),
         hz => format!("{hz:.3} Hz"),
     };
-    vec![
+    let of_type = stream.of_type.clone();
+    let mut cells = vec![
         stream.name.clone(),
-        stream
-            .of_type
-            .clone()
-            .unwrap_or_else(|| "CAN frames".into()),
+        of_type.unwrap_or_else(|| "CAN frames".into()),
+    ];
+    if has_encoding {
+        cells.push(stream.encoding.clone().unwrap_or_else(|| "-".into()));
+    }
+    cells.extend([
         stream.items.to_string(),
         stream.rate_hz.map_or("-".into(), rate),
-        size(stream.bytes),
+        stream.bytes.map_or("-".into(), size),
         match stream.plays_to {
             [] => "-".into(),
             plays_to => plays_to.join(", "),
         },
-    ]
+    ]);
+    cells
 }
 
 pub fn length(ns: u64) -> String {
@@ -210,10 +241,12 @@ pub fn size(bytes: u64) -> String {
 fn sentences(contents: &Contents) -> Vec<String> {
     let mut said = Vec::new();
     if let (Some(first_ns), Some(last_ns)) = (contents.first_ns, contents.last_ns) {
+        let bytes = contents
+            .bytes
+            .map_or(String::new(), |bytes| format!(", {}", size(bytes)));
         said.push(format!(
-            "{} items, {}, from {} to {} ({})",
+            "{} items{bytes}, from {} to {} ({})",
             contents.items,
-            size(contents.bytes),
             instant(first_ns),
             instant(last_ns),
             length(last_ns.abs_diff(first_ns)),
@@ -221,6 +254,10 @@ fn sentences(contents: &Contents) -> Vec<String> {
     } else {
         said.push("no items".into());
     }
+    if contents.is_from_index {
+        said.push("onbeat read only the index. --full also reads the sizes of messages, damage and requests of services".into());
+    }
+    said.extend(extras(&contents.extras));
     let is_pause = |gap: &Gap| (1_000_000_000..STEP_NS).contains(&gap.length_ns);
     if let Some(gap) = contents.longest_gap.filter(is_pause) {
         said.push(format!(
@@ -241,12 +278,12 @@ fn sentences(contents: &Contents) -> Vec<String> {
         requests(stream.kind, recorded)
     }));
     for stream in &contents.streams {
-        if stream.ids.is_empty() || !stream.messages.is_empty() {
+        if stream.can.ids.is_empty() || !stream.can.messages.is_empty() {
             continue;
         }
         let shown = stream.frames().take(IDS_SHOWN);
         let shown: Vec<_> = shown.map(|(id, count)| format!("{id} ({count})")).collect();
-        let rest = match stream.ids.len().saturating_sub(IDS_SHOWN) {
+        let rest = match stream.can.ids.len().saturating_sub(IDS_SHOWN) {
             0 => String::new(),
             rest => format!(" and {rest} more (--json lists all)"),
         };
@@ -265,6 +302,7 @@ fn sentences(contents: &Contents) -> Vec<String> {
         contents
             .damage
             .iter()
+            .flatten()
             .map(|damage| format!("damage: {damage}")),
     );
     said.extend(
@@ -274,6 +312,56 @@ fn sentences(contents: &Contents) -> Vec<String> {
             .map(|error| format!("the recording was not read to its end: {error}")),
     );
     said
+}
+
+/// Returns a sentence about each attachment and each record of metadata.
+fn extras(extras: &Extras) -> Vec<String> {
+    let attachments = extras.attachments.iter().take(EXTRAS_SHOWN);
+    let metadata = extras.metadata.iter().take(EXTRAS_SHOWN);
+    let mut said: Vec<_> = attachments
+        .map(attachment)
+        .chain(metadata.map(record))
+        .collect();
+    let shown = said.len() as u64;
+    let listed = (extras.attachments.len() + extras.metadata.len()) as u64;
+    match listed - shown {
+        0 => {}
+        more => said.push(format!(
+            "{more} more attachments and records of metadata (--json lists them)"
+        )),
+    }
+    match extras.more_extras {
+        0 => {}
+        more => said.push(format!(
+            "{more} more attachments and records of metadata are not listed"
+        )),
+    }
+    said
+}
+
+fn attachment(attachment: &Attachment) -> String {
+    let about = [
+        attachment.media_type.clone(),
+        attachment.bytes.map(size),
+        attachment.time_ns.map(instant),
+    ];
+    let about: Vec<_> = about.into_iter().flatten().collect();
+    match about[..] {
+        [] => format!("attachment {}", attachment.name),
+        _ => format!("attachment {}: {}", attachment.name, about.join(", ")),
+    }
+}
+
+fn record(metadata: &Metadata) -> String {
+    let values = metadata.values.iter().map(|(key, value)| {
+        let is_short = !value.is_empty() && value.chars().count() <= VALUE_SHOWN;
+        match is_short {
+            true => format!("{key} = {value}"),
+            false => key.clone(),
+        }
+    });
+    let values = values.collect::<Vec<_>>().join("; ");
+    format!("metadata {}: {values}", metadata.name)
 }
 
 /// Returns a sentence about the recorded requests of a service, or `None` if no requests were

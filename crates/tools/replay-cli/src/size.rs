@@ -31,7 +31,7 @@ pub enum Measuring {
     /// The user does not want the recording to be measured, or its times do not count.
     NotWanted,
     /// The recording has no items, but perhaps damage.
-    Empty(Contents),
+    Empty(Box<Contents>),
     Done(Box<Measured>),
 }
 
@@ -69,7 +69,7 @@ pub fn of(
     });
     line.clear();
     if curves.is_empty() {
-        return Ok(Measuring::Empty(curves.contents));
+        return Ok(Measuring::Empty(Box::new(curves.contents)));
     }
     let sizing = curves.sizing(&wish);
     let room = match wish.by_hand {

@@ -2,7 +2,7 @@
 //! be played.
 
 use super::{BusFigures, Meter};
-use crate::item::{Details, Source, SourceError, Stamp, Stream};
+use crate::item::{Details, Extras, Source, SourceError, Stamp, Stream, StreamId};
 
 /// A source that passes on the items of another source, and adds their CAN frames to the meters of
 /// the buses.
@@ -62,6 +62,14 @@ impl Source for Offered<'_> {
 
     fn back_ns(&self) -> u64 {
         self.source.back_ns()
+    }
+
+    fn encoding(&self, stream: StreamId) -> Option<&str> {
+        self.source.encoding(stream)
+    }
+
+    fn extras(&self) -> Extras {
+        self.source.extras()
     }
 }
 

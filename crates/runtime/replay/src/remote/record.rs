@@ -71,7 +71,9 @@ fn told(stream: &Stream) -> Told {
                 type_name: type_name.clone(),
                 reason: "onbeat does not send service requests over a link".into(),
             },
-            Kind::Unplayable { type_name, reason } => ToldKind::Unplayable {
+            Kind::Unplayable {
+                type_name, reason, ..
+            } => ToldKind::Unplayable {
                 type_name: type_name.clone(),
                 reason: reason.clone(),
             },
@@ -86,7 +88,11 @@ fn stream(told: Told) -> Stream {
             ToldKind::Ros { type_name, qos } => Kind::Ros { type_name, qos },
             ToldKind::Can => Kind::Can,
             ToldKind::Packets { link_type } => Kind::Packets { link_type },
-            ToldKind::Unplayable { type_name, reason } => Kind::Unplayable { type_name, reason },
+            ToldKind::Unplayable { type_name, reason } => Kind::Unplayable {
+                type_name,
+                encoding: None,
+                reason,
+            },
         },
     }
 }

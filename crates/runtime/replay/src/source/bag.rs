@@ -2,8 +2,10 @@
 
 use super::damage::Damage;
 use super::packed::{self, Unpacked};
-use super::{fault, part};
-use crate::item::{Details, Kind, Source, SourceError, Stamp, Stream, StreamId};
+use super::part::{self, Reading};
+use super::{extras, fault};
+use crate::item::{Details, Extras, Kind, Source, SourceError, Stamp, Stream, StreamId};
+use metadata::About;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -13,13 +15,20 @@ mod metadata;
 /// Later opens each file only when playback reaches its first time, so that the memory does not
 /// depend on the number of files.
 ///
+/// With [`Reading::Index`], reads only the indexes of the files. The source then fails at its end if
+/// metadata.yaml has another number of messages than the files.
+///
 /// # Errors
-/// Fails if the directory is not a bag, or if none of its files can be read.
-pub fn open(directory: &Path) -> Result<Box<dyn Source>, SourceError> {
+/// Fails if the directory is not a bag, or if none of its files can be read. With
+/// [`Reading::Index`], also fails if metadata.yaml or the index of a file is not usable.
+pub fn open(directory: &Path, reading: Reading) -> Result<Box<dyn Source>, SourceError> {
     let name = directory.display().to_string();
     let mut damage = Damage::default();
-    let files = metadata::files(directory, &mut damage).map_err(|what| fault(&name, what))?;
+    let about = About::of(directory, &mut damage).map_err(|what| fault(&name, what))?;
     let mut bag = Bag {
+        reading,
+        left: about.messages.filter(|_| reading == Reading::Index),
+        extras: about.extras,
         streams: Vec::new(),
         waiting: Vec::new(),
         open: Vec::new(),
@@ -28,13 +37,21 @@ pub fn open(directory: &Path) -> Result<Box<dyn Source>, SourceError> {
         definitions: HashMap::new(),
         back_ns: 0,
     };
+    let needs_all = reading == Reading::Index;
+    if let (true, Some(what)) = (needs_all, damage.sentences().first()) {
+        return Err(fault(&name, what));
+    }
     let mut refused = None;
-    for path in files {
-        if let Err(error) = bag.survey(&path) {
-            damage.add("unreadable files of the bag, left out", || {
-                error.to_string()
-            });
-            refused = Some(error);
+    for path in about.files {
+        match bag.survey(&path) {
+            Ok(()) => {}
+            Err(error) if needs_all => return Err(error),
+            Err(error) => {
+                damage.add("unreadable files of the bag, left out", || {
+                    error.to_string()
+                });
+                refused = Some(error);
+            }
         }
     }
     if let Some(error) = refused.filter(|_| bag.waiting.is_empty()) {
@@ -48,6 +65,11 @@ pub fn open(directory: &Path) -> Result<Box<dyn Source>, SourceError> {
 }
 
 struct Bag {
+    reading: Reading,
+    /// The number of messages that metadata.yaml states, minus those that were returned. `None` if
+    /// it is not checked.
+    left: Option<u64>,
+    extras: Extras,
     streams: Vec<Stream>,
     waiting: Vec<Waiting>,
     open: Vec<Open>,
@@ -80,7 +102,7 @@ impl Bag {
         if let Some(damage) = unpacked.as_ref().and_then(Unpacked::damage) {
             self.keep(&[damage]);
         }
-        let mut source = part::open(place(&unpacked, path), path)?;
+        let mut source = part::open(place(&unpacked, path), path, self.reading)?;
         let numbers = source
             .streams()
             .iter()
@@ -93,6 +115,7 @@ impl Bag {
                 self.definitions.insert(name.to_owned(), text);
             }
         }
+        extras::join(&mut self.extras, source.extras());
         match source.next(&mut Vec::new())? {
             Some(first) => {
                 let first_ns = first.time_ns;
@@ -135,7 +158,7 @@ impl Bag {
             let Some(file) = self.waiting.pop_if(is_due) else {
                 return Ok(());
             };
-            let source = part::open(place(&file.unpacked, &file.path), &file.path)?;
+            let source = part::open(place(&file.unpacked, &file.path), &file.path, self.reading)?;
             let Waiting {
                 numbers, unpacked, ..
             } = file;
@@ -176,6 +199,10 @@ impl Bag {
     }
 }
 
+fn miscounted() -> SourceError {
+    fault("metadata.yaml", "the files have another number of messages")
+}
+
 fn place<'p>(unpacked: &'p Option<Unpacked>, path: &'p Path) -> &'p Path {
     unpacked.as_ref().map_or(path, |unpacked| &unpacked.path)
 }
@@ -201,8 +228,14 @@ impl Source for Bag {
             .iter_mut()
             .filter_map(|file| Some((file.head?, file)));
         let Some((stamp, file)) = heads.min_by_key(|(head, _)| head.time_ns) else {
-            return Ok(None);
+            return match self.left {
+                Some(1..) => Err(miscounted()),
+                None | Some(0) => Ok(None),
+            };
         };
+        if let Some(left) = &mut self.left {
+            *left = left.checked_sub(1).ok_or_else(miscounted)?;
+        }
         std::mem::swap(payload, &mut file.payload);
         file.head = None;
         self.latest = file.source.details();
@@ -233,6 +266,10 @@ impl Source for Bag {
 
     fn definition(&self, type_name: &str) -> Option<String> {
         self.definitions.get(type_name).cloned()
+    }
+
+    fn extras(&self) -> Extras {
+        self.extras.clone()
     }
 }
 

@@ -3,10 +3,10 @@
 
 use super::damage::Damage;
 use super::fault;
-use crate::item::{Details, Source, SourceError, Stamp, Stream, StreamId};
+use crate::item::{Details, Extras, Source, SourceError, Stamp, Stream, StreamId};
 
-/// The maximum number of message bytes in memory. The loaded blocks may exceed this number by one
-/// block.
+/// The maximum number of bytes of messages in memory. The loaded blocks may exceed this number by
+/// one block.
 const MOST_BYTES: usize = 256 << 20;
 /// The maximum number of blocks with overlapping times that are in memory together.
 const MOST_LOADED: usize = 256;
@@ -34,6 +34,20 @@ impl Loaded {
         self.given = 0;
         self.payloads.clear();
         self.messages.clear();
+    }
+
+    /// Returns the times of the first and the last message of a sorted block, in ns since 1970.
+    /// Returns `None` if the block has no messages.
+    pub fn ends(&self) -> Option<(u64, u64)> {
+        let (first, last) = self.messages.first().zip(self.messages.last())?;
+        Some((first.time_ns, last.time_ns))
+    }
+
+    /// Returns the number of bytes in memory. A block that is read from an index has messages
+    /// without payloads.
+    fn held(&self) -> usize {
+        let messages = self.messages.len().saturating_mul(size_of::<Message>());
+        self.payloads.len().max(messages)
     }
 
     pub fn sort(&mut self) {
@@ -74,6 +88,14 @@ pub trait Blocks: Send {
     fn definition(&self, _type_name: &str) -> Option<String> {
         None
     }
+
+    fn encoding(&self, _stream: StreamId) -> Option<&str> {
+        None
+    }
+
+    fn extras(&self) -> Extras {
+        Extras::default()
+    }
 }
 
 pub struct Ordered<B> {
@@ -113,7 +135,7 @@ impl<B: Blocks> Ordered<B> {
     }
 
     fn may_load(&self) -> bool {
-        let held: usize = self.loaded.iter().map(|block| block.payloads.len()).sum();
+        let held: usize = self.loaded.iter().map(Loaded::held).sum();
         self.loaded.is_empty() || (held < MOST_BYTES && self.loaded.len() < MOST_LOADED)
     }
 
@@ -188,5 +210,13 @@ impl<B: Blocks> Source for Ordered<B> {
 
     fn definition(&self, type_name: &str) -> Option<String> {
         self.blocks.definition(type_name)
+    }
+
+    fn encoding(&self, stream: StreamId) -> Option<&str> {
+        self.blocks.encoding(stream)
+    }
+
+    fn extras(&self) -> Extras {
+        self.blocks.extras()
     }
 }

@@ -3,14 +3,19 @@
 use super::blocks::{Blocks, Loaded, Ordered};
 use super::damage::Damage;
 use super::{fault, Bytes};
-use crate::item::{Source, SourceError};
+use crate::item::{Extras, Source, SourceError};
 use std::io::BufReader;
 use survey::Survey;
 
+mod about;
 mod block;
 mod channels;
+mod footer;
+mod index;
 mod plain;
 mod survey;
+
+pub use index::read as read_index;
 
 /// The first bytes of every MCAP file.
 pub const MAGIC: &[u8] = b"\x89MCAP0\r\n";
@@ -53,6 +58,10 @@ impl<R: Bytes> Blocks for Mcap<R> {
 
     fn definition(&self, type_name: &str) -> Option<String> {
         self.survey.channels.definition(type_name)
+    }
+
+    fn extras(&self) -> Extras {
+        self.survey.extras.clone()
     }
 }
 

@@ -1,15 +1,16 @@
-//! Reads the bus logging of CAN in MDF 4 files of ASAM: data, remote and error frames. Groups can
+//! Reads the bus logging of CAN in MDF 4 files of ASAM: data, remote and error s. Groups can
 //! be sorted or unsorted, packed or not.
 
 use super::channels::{Bus, Channels};
 use super::order::{self, Survey};
 use super::{fault, Bytes};
-use crate::item::{Source, SourceError, Stamp, Stream};
+use crate::item::{Extras, Source, SourceError, Stamp, Stream};
 use input::Input;
 use records::Records;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+mod about;
 mod groups;
 mod input;
 mod layout;
@@ -70,6 +71,10 @@ fn open<R: Bytes>(name: &str, bytes: R, channels: Channels) -> Result<Log<R>, So
     // The time in the header is UTC. If the recorder did not know its time zone, it is local time. onbeat
     // reads local time as UTC.
     let begin_ns = header.as_ref().map_or(0, |header| header.long(0));
+    let extras = match &header {
+        Some(header) => about::read(&mut input, header).map_err(io)?,
+        None => Extras::default(),
+    };
     let first = header.map_or(0, |header| header.link(0));
     let all = groups::read(&mut input, first).map_err(io)?;
     Ok(Log {
@@ -83,6 +88,7 @@ fn open<R: Bytes>(name: &str, bytes: R, channels: Channels) -> Result<Log<R>, So
             .collect(),
         heads: BinaryHeap::new(),
         channels,
+        extras,
         ended: false,
     })
 }
@@ -102,6 +108,7 @@ struct Log<R> {
     wanted: Vec<usize>,
     heads: BinaryHeap<Reverse<Head>>,
     channels: Channels,
+    extras: Extras,
     ended: bool,
 }
 
@@ -109,7 +116,9 @@ impl<R: Bytes> Log<R> {
     /// Reads the next frame into `payload`, and returns its time and channel. Returns `None` at the
     /// end of the file.
     fn frame(&mut self, payload: &mut Vec<u8>) -> std::io::Result<Option<(i64, u16)>> {
-        if let [(records, _)] = &mut self.groups[..] {
+        // In most files, only one group has frames, or still has some. Its frames need no sorting.
+        if let (true, [number]) = (self.heads.is_empty(), &self.wanted[..]) {
+            let (records, _) = &mut self.groups[*number];
             let frame = records.next(&mut self.input, payload)?;
             return Ok(frame.map(|frame| {
                 let time_ns = self.begin_ns.saturating_add(frame.since_ns);
@@ -165,6 +174,10 @@ impl<R: Bytes> Source for Log<R> {
 
     fn damage(&self) -> &[String] {
         self.input.damage.sentences()
+    }
+
+    fn extras(&self) -> Extras {
+        self.extras.clone()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Merges several recordings on one axis of time.
 
-use crate::item::{Details, Source, SourceError, Stamp, Stream, StreamId};
+use super::extras;
+use crate::item::{Details, Extras, Source, SourceError, Stamp, Stream, StreamId};
 
 /// Merges recordings into one, with all items in the order of time. Items with equal times keep the
 /// order of the sources. The streams of the first source keep their numbers; the streams of the
@@ -157,5 +158,20 @@ impl Source for Merged {
     fn definition(&self, type_name: &str) -> Option<String> {
         let mut inputs = self.inputs.iter();
         inputs.find_map(|input| input.source.definition(type_name))
+    }
+
+    fn encoding(&self, stream: StreamId) -> Option<&str> {
+        let mut inputs = self.inputs.iter().rev();
+        let input = inputs.find(|input| input.first_stream <= stream.0)?;
+        let recorded = StreamId(stream.0 - input.first_stream);
+        input.source.encoding(recorded)
+    }
+
+    fn extras(&self) -> Extras {
+        let mut all = Extras::default();
+        for input in &self.inputs {
+            extras::join(&mut all, input.source.extras());
+        }
+        all
     }
 }

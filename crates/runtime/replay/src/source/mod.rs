@@ -8,7 +8,9 @@ pub(crate) mod calendar;
 pub(crate) mod can;
 pub mod candump;
 mod channels;
+mod counts;
 pub(crate) mod damage;
+mod extras;
 mod inflate;
 mod lines;
 pub mod mcap;
@@ -30,6 +32,7 @@ pub use shift::shifted;
 
 use crate::item::{Kind, Source, SourceError};
 pub use order::{Survey, Witness};
+use part::Reading;
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::Path;
@@ -87,8 +90,8 @@ fn opened(
 ) -> Result<Box<dyn Source>, SourceError> {
     let open = || File::open(path).map_err(|error| fault(name, error));
     match format {
-        Format::Bag => bag::open(path),
-        Format::Mcap | Format::Sqlite => part::open(path, path),
+        Format::Bag => bag::open(path, Reading::Whole),
+        Format::Mcap | Format::Sqlite => part::open(path, path, Reading::Whole),
         Format::Packed(packing) => packed::open(path, packing, &mut |_, _| {}),
         Format::Capture => pcap::read(name, open()?, survey),
         Format::Candump => candump::read(name, open()?),
@@ -97,6 +100,29 @@ fn opened(
         Format::Mdf => mdf::read(name, open()?, survey),
         Format::Trc => trc::read(name, open()?, survey),
         Format::Ros1 => ros1::read(name, open()?),
+    }
+}
+
+/// Opens the index of a recording, if it has a usable one: a bag, one of its files, or a bag of
+/// ROS 1. The items of
+/// the source have times and streams, but no payload. The source fails at its end if the index
+/// disagrees with itself.
+///
+/// # Errors
+/// Fails if the recording cannot be read, or has no usable index.
+pub(crate) fn open_index(path: &Path) -> Result<Box<dyn Source>, SourceError> {
+    match Format::of(path)? {
+        Format::Bag => bag::open(path, Reading::Index),
+        Format::Mcap | Format::Sqlite => part::open(path, path, Reading::Index),
+        Format::Ros1 => {
+            let name = path.display().to_string();
+            let file = File::open(path).map_err(|error| fault(&name, error))?;
+            ros1::read_index(&name, file)
+        }
+        format => {
+            let what = format!("onbeat reads no index of a {}", format.name());
+            Err(fault(&path.display().to_string(), what))
+        }
     }
 }
 
@@ -208,6 +234,7 @@ fn kind_of(encoding: &str, type_name: String, qos: Option<String>) -> Kind {
         "cdr" => Kind::Ros { type_name, qos },
         _ => Kind::Unplayable {
             type_name: damage::printable(&type_name),
+            encoding: Some(damage::printable(encoding)).filter(|text| !text.is_empty()),
             reason: format!(
                 "its messages are encoded as {}, and onbeat plays CDR",
                 damage::printable(encoding)

@@ -1,7 +1,7 @@
 //! Sorts the items of a nearly ordered source by time, within a window of bounded memory.
 
 use super::damage::Damage;
-use crate::item::{Details, Source, SourceError, Stamp, Stream};
+use crate::item::{Details, Extras, Source, SourceError, Stamp, Stream, StreamId};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -161,7 +161,7 @@ impl<S: Source> Ordered<S> {
         self.given_ns = ordered_ns;
         Some(Stamp {
             time_ns: ordered_ns,
-            stream: crate::item::StreamId(stream),
+            stream: StreamId(stream),
         })
     }
 }
@@ -200,5 +200,77 @@ impl<S: Source> Source for Ordered<S> {
 
     fn definition(&self, type_name: &str) -> Option<String> {
         self.inner.definition(type_name)
+    }
+
+    fn encoding(&self, stream: StreamId) -> Option<&str> {
+        self.inner.encoding(stream)
+    }
+
+    fn extras(&self) -> Extras {
+        self.inner.extras()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::item::{Kind, StreamId};
+
+    /// A recording whose items come in the reverse order of time.
+    struct Backwards {
+        streams: Vec<Stream>,
+        left: usize,
+        bytes: usize,
+    }
+
+    impl Source for Backwards {
+        fn streams(&self) -> &[Stream] {
+            &self.streams
+        }
+
+        fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Stamp>, SourceError> {
+            payload.clear();
+            let Some(left) = self.left.checked_sub(1) else {
+                return Ok(None);
+            };
+            payload.resize(self.bytes, 0);
+            let stamp = Stamp {
+                time_ns: self.left as i64,
+                stream: StreamId(0),
+            };
+            self.left = left;
+            Ok(Some(stamp))
+        }
+
+        fn damage(&self) -> &[String] {
+            &[]
+        }
+    }
+
+    #[test]
+    fn items_beyond_the_limits_of_memory_are_returned_early_and_reported() {
+        const LARGE: usize = 1 << 20;
+        for (bytes, held) in [(LARGE, MOST_BYTES / LARGE), (0, MOST_ITEMS)] {
+            let late = 36;
+            let inner = Backwards {
+                streams: vec![Stream {
+                    name: "a".into(),
+                    kind: Kind::Can,
+                }],
+                left: held + late,
+                bytes,
+            };
+            let mut ordered = Ordered::new(inner, u64::MAX);
+            let (mut payload, mut last_ns, mut items) = (Vec::new(), 0, 0);
+            while let Some(stamp) = ordered.next(&mut payload).expect("readable") {
+                assert!(stamp.time_ns >= last_ns);
+                assert!(ordered.bytes <= MOST_BYTES && ordered.slots.len() <= MOST_ITEMS);
+                (last_ns, items) = (stamp.time_ns, items + 1);
+            }
+            assert_eq!(items, held + late);
+            let what = "items too far out of order to be sorted, played late";
+            let wanted = format!("{what}: {late} (the first: by 1 ns)");
+            assert_eq!(ordered.damage(), [wanted]);
+        }
     }
 }

@@ -5,8 +5,9 @@
 //! damage.
 
 use super::order::Survey;
-use super::{fault, part, Format, HEAD};
-use crate::item::{Details, Source, SourceError, Stamp, Stream};
+use super::part::{self, Reading};
+use super::{fault, Format, HEAD};
+use crate::item::{Details, Extras, Source, SourceError, Stamp, Stream, StreamId};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -245,7 +246,7 @@ pub fn open(
             let unpacked = unpack(path, tell)?;
             let unpacked = unpacked.ok_or_else(|| super::unknown(&name))?;
             let source = match other {
-                Format::Mcap | Format::Sqlite => part::open(&unpacked.path, path)?,
+                Format::Mcap | Format::Sqlite => part::open(&unpacked.path, path, Reading::Whole)?,
                 other => super::opened(other, &unpacked.path, &name, &mut Survey::default())?,
             };
             return Ok(unpacked.keep(source));
@@ -381,6 +382,14 @@ impl Source for Watched {
 
     fn definition(&self, type_name: &str) -> Option<String> {
         self.source.definition(type_name)
+    }
+
+    fn encoding(&self, stream: StreamId) -> Option<&str> {
+        self.source.encoding(stream)
+    }
+
+    fn extras(&self) -> Extras {
+        self.source.extras()
     }
 }
 

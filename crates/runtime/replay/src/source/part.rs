@@ -2,7 +2,7 @@
 
 use super::damage::Damage;
 use super::{fault, head, mcap, sqlite};
-use crate::item::{Details, Kind, Source, SourceError, Stamp, Stream};
+use crate::item::{Details, Extras, Kind, Source, SourceError, Stamp, Stream};
 use std::fs::File;
 use std::path::Path;
 use zstd::bulk::Decompressor;
@@ -11,20 +11,34 @@ use zstd::bulk::Decompressor;
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 const LONGEST: usize = 512 << 20;
 
+/// How much of a file a source reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// The source reads all messages.
+    Whole,
+    /// The source reads the times and streams of all messages from the index of the file. Its items
+    /// have no payload.
+    Index,
+}
+
 /// Opens a file of a bag. Error messages show the file as `shown`.
 ///
 /// # Errors
-/// Fails if the file cannot be read, or does not belong to a bag.
-pub fn open(path: &Path, shown: &Path) -> Result<Box<dyn Source>, SourceError> {
+/// Fails if the file cannot be read, does not belong to a bag, or has no usable index if the index
+/// is to be read.
+pub fn open(path: &Path, shown: &Path, reading: Reading) -> Result<Box<dyn Source>, SourceError> {
     let name = shown.display().to_string();
     let mut file = File::open(path).map_err(|error| fault(&name, error))?;
     let head = head(&mut file).map_err(|error| fault(&name, error))?;
-    let source = if head.starts_with(mcap::MAGIC) {
-        mcap::read(&name, file)?
-    } else if head.starts_with(sqlite::MAGIC) {
-        sqlite::read(path, &name)?
-    } else {
+    let is_mcap = head.starts_with(mcap::MAGIC);
+    if !is_mcap && !head.starts_with(sqlite::MAGIC) {
         return Err(fault(&name, "neither an MCAP file nor an sqlite3 file"));
+    }
+    let source = match (reading, is_mcap) {
+        (Reading::Whole, true) => mcap::read(&name, file)?,
+        (Reading::Whole, false) => sqlite::read(path, &name)?,
+        (Reading::Index, true) => return mcap::read_index(&name, file),
+        (Reading::Index, false) => return sqlite::read_index(path, &name),
     };
     Ok(Box::new(Unpacked {
         inner: source,
@@ -102,6 +116,10 @@ impl Source for Unpacked {
 
     fn definition(&self, type_name: &str) -> Option<String> {
         self.inner.definition(type_name)
+    }
+
+    fn extras(&self) -> Extras {
+        self.inner.extras()
     }
 }
 

@@ -4,7 +4,7 @@
 use super::damage::Damage;
 use super::order::{self, Survey};
 use super::{fault, Bytes};
-use crate::item::{Details, Source, SourceError, Stamp, Stream};
+use crate::item::{Details, Extras, Source, SourceError, Stamp, Stream};
 use interfaces::Interfaces;
 use packets::{Packet, Packets};
 use std::io::SeekFrom;
@@ -118,6 +118,10 @@ impl<R: Bytes> Source for Capture<R> {
 
     fn damage(&self) -> &[String] {
         self.damage.sentences()
+    }
+
+    fn extras(&self) -> Extras {
+        self.interfaces.extras().clone()
     }
 }
 

@@ -4,7 +4,7 @@
 use super::blocks::{Blocks, Loaded, Ordered};
 use super::damage::Damage;
 use super::{fault, Bytes};
-use crate::item::{Source, SourceError, Stamp, Stream};
+use crate::item::{Source, SourceError, Stamp, Stream, StreamId};
 use layout::Layout;
 use record::Next;
 use std::io::{BufReader, Read};
@@ -14,6 +14,7 @@ mod chunk;
 mod connections;
 mod convert;
 mod definition;
+mod index;
 mod layout;
 mod record;
 mod survey;
@@ -28,8 +29,41 @@ const MAGIC: &[u8] = b"#ROSBAG V2.0\n";
 /// # Errors
 /// Fails if the file cannot be read, is encrypted, or has another version.
 pub fn read<R: Bytes + 'static>(name: &str, bytes: R) -> Result<Box<dyn Source>, SourceError> {
+    let mut bytes = begun(name, BufReader::with_capacity(64 << 10, bytes))?;
+    let mut damage = Damage::default();
+    let survey = Survey::of(&mut bytes, &mut damage).map_err(|error| fault(name, error))?;
+    if survey.connections.streams().is_empty() {
+        return Err(damage.refusal(name, "the bag has no topic"));
+    }
+    let streams = survey.connections.streams().to_vec();
+    let layouts = survey.connections.layouts().to_vec();
+    let bag = Bag { bytes, survey };
+    Ok(Box::new(Converted {
+        inner: Ordered::new(name, bag, streams, damage),
+        layouts,
+        message: Vec::new(),
+        damage: Damage::default(),
+        sentences: Vec::new(),
+    }))
+}
+
+/// Opens the index of a bag of ROS 1. The items of the source have no payload. The source fails at
+/// its end if the index disagrees with itself.
+///
+/// # Errors
+/// Fails like [`read`], or if the bag has no usable index.
+pub fn read_index<R: Bytes + 'static>(
+    name: &str,
+    bytes: R,
+) -> Result<Box<dyn Source>, SourceError> {
+    // The buffer is small, because the chunks between the records of the index are skipped.
+    let bytes = begun(name, BufReader::with_capacity(16 << 10, bytes))?;
+    Ok(Box::new(index::open(name, bytes)?))
+}
+
+/// Checks that a file is a bag of ROS 1 that onbeat can read.
+fn begun<R: Bytes>(name: &str, mut bytes: BufReader<R>) -> Result<BufReader<R>, SourceError> {
     let io = |error: std::io::Error| fault(name, error);
-    let mut bytes = BufReader::with_capacity(64 << 10, bytes);
     let mut magic = Vec::new();
     bytes
         .by_ref()
@@ -48,21 +82,7 @@ pub fn read<R: Bytes + 'static>(name: &str, bytes: R) -> Result<Box<dyn Source>,
             "the bag is encrypted. Decrypt it with rosbag decrypt first",
         ));
     }
-    let mut damage = Damage::default();
-    let survey = Survey::of(&mut bytes, &mut damage).map_err(io)?;
-    if survey.connections.streams().is_empty() {
-        return Err(damage.refusal(name, "the bag has no topic"));
-    }
-    let streams = survey.connections.streams().to_vec();
-    let layouts = survey.connections.layouts().to_vec();
-    let bag = Bag { bytes, survey };
-    Ok(Box::new(Converted {
-        inner: Ordered::new(name, bag, streams, damage),
-        layouts,
-        message: Vec::new(),
-        damage: Damage::default(),
-        sentences: Vec::new(),
-    }))
+    Ok(bytes)
 }
 
 fn is_encrypted<R: Bytes>(bytes: &mut BufReader<R>) -> std::io::Result<bool> {
@@ -150,6 +170,10 @@ impl<S: Source> Source for Converted<S> {
 
     fn definition(&self, type_name: &str) -> Option<String> {
         layout::definition(type_name)
+    }
+
+    fn encoding(&self, _stream: StreamId) -> Option<&str> {
+        Some("ros1")
     }
 
     fn damage(&self) -> &[String] {

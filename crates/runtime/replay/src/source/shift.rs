@@ -1,6 +1,6 @@
 //! Moves a recording on the axis of time.
 
-use crate::item::{Details, Source, SourceError, Stamp, Stream};
+use crate::item::{Details, Extras, Source, SourceError, Stamp, Stream, StreamId};
 
 /// Returns the recording with `by_ns` added to all times.
 pub fn shifted(source: Box<dyn Source>, by_ns: i64) -> impl Source {
@@ -39,5 +39,13 @@ impl Source for Shifted {
 
     fn definition(&self, type_name: &str) -> Option<String> {
         self.source.definition(type_name)
+    }
+
+    fn encoding(&self, stream: StreamId) -> Option<&str> {
+        self.source.encoding(stream)
+    }
+
+    fn extras(&self) -> Extras {
+        self.source.extras()
     }
 }

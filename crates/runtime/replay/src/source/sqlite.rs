@@ -9,6 +9,10 @@ use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::path::Path;
 
+mod index;
+
+pub use index::read as read_index;
+
 pub const MAGIC: &[u8] = b"SQLite format 3\0";
 const PAGE: i64 = 1024;
 const MOST_TOPICS: i64 = 100_000;
@@ -35,7 +39,7 @@ pub fn read(path: &Path, shown: &str) -> Result<Box<dyn Source>, SourceError> {
     let database = connect(path, is_torn).map_err(told)?;
     check(&database).map_err(|what| fault(shown, what))?;
     let (streams, places) = topics(&database).map_err(told)?;
-    let by_time = !is_torn && has_index(&database).map_err(told)?;
+    let by_time = !is_torn && index_of_times(&database).map_err(told)?.is_some();
     let mut rows = Rows {
         name: shown.to_owned(),
         database,
@@ -134,12 +138,11 @@ fn check(database: &Connection) -> Result<(), String> {
     Ok(())
 }
 
-fn has_index(database: &Connection) -> rusqlite::Result<bool> {
-    let sql = "SELECT count(*) FROM sqlite_master, pragma_index_info(sqlite_master.name) AS part \
+/// Returns the name of the index of times, or `None` if the file has no such index.
+fn index_of_times(database: &Connection) -> rusqlite::Result<Option<String>> {
+    let sql = "SELECT sqlite_master.name FROM sqlite_master, pragma_index_info(sqlite_master.name) AS part \
                WHERE sqlite_master.type = 'index' AND tbl_name = 'messages' AND part.seqno = 0 AND part.name = 'timestamp'";
-    database
-        .query_row(sql, [], |row| row.get::<_, i64>(0))
-        .map(|count| count > 0)
+    database.query_row(sql, [], |row| row.get(0)).optional()
 }
 
 type Places = HashMap<i64, StreamId>;

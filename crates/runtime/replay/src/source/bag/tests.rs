@@ -1,5 +1,6 @@
 use crate::item::Kind;
 use crate::source::open;
+use crate::testing::by_index;
 use rusqlite::Connection;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -277,5 +278,94 @@ fn a_topic_of_another_serialization_is_listed_and_cannot_be_played() {
         reason.is_some_and(|reason| reason.contains("wrong_format")),
         "{reason:?}"
     );
-    assert!(contents.damage.is_empty(), "{:?}", contents.damage);
+    assert_eq!(contents.damage, Some(vec![]));
+}
+
+#[test]
+fn the_index_of_a_bag_has_the_figures_of_its_messages() {
+    for pack_files in [false, true] {
+        let place = TempDir::new().expect("a directory");
+        split(place.path(), pack_files, "");
+        let indexed = by_index(place.path()).expect("an index");
+        assert_eq!((indexed.items, indexed.streams.len()), (3000, 3));
+    }
+    let place = TempDir::new().expect("a directory");
+    split(place.path(), false, "");
+    let metadata = place.path().join("metadata.yaml");
+    let text = std::fs::read_to_string(&metadata).expect("read");
+    for (messages, is_usable) in [(2999, false), (3000, true), (3001, false)] {
+        let text = format!("{text}  message_count: {messages}\n");
+        std::fs::write(&metadata, text).expect("written");
+        let indexed = by_index(place.path());
+        assert_eq!(indexed.is_some(), is_usable, "{messages}");
+    }
+    std::fs::remove_file(&metadata).expect("removed");
+    assert!(by_index(place.path()).is_none());
+    let one = by_index(&place.path().join("bag_1.db3"));
+    assert_eq!(one.map(|contents| contents.items), Some(1000));
+}
+
+#[test]
+fn a_bag_file_whose_index_cannot_be_relied_on_is_read_whole() {
+    let changed = |with_index: bool, sql: &str| {
+        let (_place, path) = place();
+        write(&path, &items(), with_index, plain);
+        let database = Connection::open(&path).expect("a file");
+        database.execute_batch(sql).expect("changed");
+        drop(database);
+        by_index(&path)
+    };
+    assert!(changed(true, "").is_some());
+    assert!(changed(false, "").is_none());
+    let others = [
+        "DROP INDEX timestamp_idx; CREATE INDEX timestamp_idx ON messages (timestamp) WHERE id > 5",
+        "INSERT INTO messages (topic_id, timestamp, data) VALUES (9, 5, x'00')",
+        "INSERT INTO messages (topic_id, timestamp, data) VALUES (1, 5, 'text')",
+        "INSERT INTO messages (topic_id, timestamp, data) VALUES (1, 'text', x'00')",
+        // Messages that the index does not have.
+        "CREATE TABLE kept AS SELECT * FROM sqlite_master WHERE name = 'timestamp_idx'; \
+         PRAGMA writable_schema = ON; DELETE FROM sqlite_master WHERE name = 'timestamp_idx'; \
+         PRAGMA writable_schema = RESET; \
+         INSERT INTO messages (topic_id, timestamp, data) VALUES (1, 5, x'00'); \
+         PRAGMA writable_schema = ON; INSERT INTO sqlite_master SELECT * FROM kept; \
+         PRAGMA writable_schema = RESET",
+        // A message that comes more than a window too late.
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 70000) \
+         INSERT INTO messages (topic_id, timestamp, data) SELECT 1, 100000 + i, x'00' FROM n; \
+         INSERT INTO messages (topic_id, timestamp, data) VALUES (1, 5, x'00')",
+    ];
+    for sql in others {
+        assert!(changed(true, sql).is_none(), "{sql}");
+    }
+    let (_place, path) = place();
+    write(&path, &items(), true, plain);
+    let whole = std::fs::read(&path).expect("read");
+    std::fs::write(&path, &whole[..whole.len() / 2]).expect("written");
+    assert!(by_index(&path).is_none());
+}
+
+#[test]
+fn the_users_data_in_metadata_yaml_is_listed() {
+    let place = TempDir::new().expect("a directory");
+    split(place.path(), false, "");
+    let metadata = place.path().join("metadata.yaml");
+    let text = std::fs::read_to_string(&metadata).expect("read");
+    for (custom, wanted) in [
+        ("  custom_data:\n    car: A7\n    driver: \"x y\"\n", 2),
+        ("  custom_data: ~\n", 0),
+        ("  custom_data: [1]\n", 0),
+        ("", 0),
+    ] {
+        std::fs::write(&metadata, format!("{text}{custom}")).expect("written");
+        let indexed = by_index(place.path()).expect("an index");
+        let found = indexed.extras.metadata;
+        assert_eq!(found.len(), usize::from(wanted > 0), "{custom}");
+        for metadata in found {
+            assert_eq!(
+                (metadata.name.as_str(), metadata.values.len()),
+                ("custom_data", wanted)
+            );
+            assert_eq!(metadata.values["car"], "A7");
+        }
+    }
 }

@@ -1,11 +1,12 @@
 use super::block::Block;
 use super::*;
-use crate::item::Kind;
+use crate::item::{Attachment, Kind};
+use crate::testing::by_index;
 use ::mcap::records::MessageHeader;
 use ::mcap::{Compression, WriteOptions, Writer};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use std::io::Cursor;
+use std::io::{Cursor, Write};
 
 type Item = (u64, u32, Vec<u8>);
 
@@ -109,6 +110,17 @@ proptest! {
         wanted.sort_by_key(|item| item.0);
         prop_assert_eq!(read, wanted);
         prop_assert!(damage.is_empty(), "{:?}", damage);
+    }
+
+    #[test]
+    fn the_index_of_an_mcap_file_has_the_figures_of_its_messages(form in forms(), items in some_items()) {
+        let indexed = listed(&file(form, &items));
+        // Without messages, the file may have a chunk without messages, which is read whole.
+        let is_usable = form.summary && form.chunk_bytes.is_some();
+        if !items.is_empty() {
+            let found = indexed.map(|contents| contents.items);
+            prop_assert_eq!(found, is_usable.then_some(items.len() as u64));
+        }
     }
 
     #[test]
@@ -220,6 +232,153 @@ fn channels_of_other_encodings_are_streams_that_cannot_be_played() {
         let mut reasons = contents.streams.iter().filter_map(|s| s.unplayable.clone());
         let reason = reasons.next().expect("a reason");
         assert!(reason.contains("json"), "{reason}");
-        assert!(contents.damage.is_empty(), "{:?}", contents.damage);
+        let encodings = contents
+            .streams
+            .iter()
+            .map(|s| (s.kind, s.encoding.as_deref()));
+        let mut encodings: Vec<_> = encodings.collect();
+        encodings.sort();
+        let wanted = [("ros", Some("cdr")), ("unplayable", Some("json"))];
+        assert_eq!(encodings, wanted);
+        assert_eq!(contents.damage, Some(vec![]));
+    }
+}
+
+/// Lists a file by its index if that is usable, and checks its figures against those of the whole
+/// file.
+fn listed(bytes: &[u8]) -> Option<crate::contents::Contents> {
+    let mut place = tempfile::NamedTempFile::new().expect("a file");
+    place.write_all(bytes).expect("written");
+    by_index(place.path())
+}
+
+/// Returns a file with several chunks, and the position of its summary.
+fn summarised() -> (Vec<u8>, usize) {
+    let form = Form {
+        compression: None,
+        chunk_bytes: Some(300),
+        summary: true,
+    };
+    let items: Vec<Item> = (0..40)
+        .map(|n| (100 + n * 7, n as u32 % 3, vec![n as u8; 20]))
+        .collect();
+    let bytes = file(form, &items);
+    let footer = &bytes[bytes.len() - 8 - 20..];
+    let summary = u64::from_le_bytes(footer[..8].try_into().expect("eight bytes"));
+    (bytes, summary as usize)
+}
+
+#[test]
+fn a_damaged_summary_is_not_used() {
+    let (whole, summary) = summarised();
+    assert!(listed(&whole).is_some());
+    for at in summary..whole.len() {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1;
+        assert!(
+            listed(&bytes).is_none(),
+            "byte {at} of {summary}..{}",
+            whole.len()
+        );
+    }
+    for cut in [1, 8, 30, whole.len() - summary] {
+        assert!(listed(&whole[..whole.len() - cut]).is_none(), "{cut}");
+    }
+}
+
+/// Changes bytes in the records of an MCAP file with this kind, and clears the checksum of the
+/// summary.
+fn changed(whole: &[u8], kind: u8, change: impl Fn(&mut [u8])) -> Vec<u8> {
+    let mut bytes = whole.to_vec();
+    let mut at = MAGIC.len();
+    while at + 9 < bytes.len() - MAGIC.len() {
+        let length = u64::from_le_bytes(bytes[at + 1..at + 9].try_into().expect("eight bytes"));
+        let body = at + 9..at + 9 + length as usize;
+        if bytes[at] == kind {
+            change(&mut bytes[body.clone()]);
+        }
+        at = body.end;
+    }
+    let checksum = bytes.len() - MAGIC.len() - 4;
+    bytes[checksum..checksum + 4].fill(0);
+    bytes
+}
+
+#[test]
+fn an_index_that_disagrees_with_itself_is_not_used() {
+    use ::mcap::records::op;
+    let (whole, _) = summarised();
+    assert!(listed(&changed(&whole, op::STATISTICS, |_| {})).is_some());
+    // Statistics: the numbers of messages and of chunks, the first and the last time, and a count of
+    // a channel. The index of a chunk: its first time, its position and its length.
+    for (kind, places) in [
+        (op::STATISTICS, &[0, 22, 26, 34, 48][..]),
+        (op::CHUNK_INDEX, &[0, 16, 24]),
+    ] {
+        for place in places {
+            let bytes = changed(&whole, kind, |body| body[*place] ^= 1);
+            assert!(listed(&bytes).is_none(), "{kind}, byte {place}");
+        }
+    }
+    // The index of messages: channel, length, and the first entry's time and position.
+    for (place, change) in [(0, 1), (2, 16), (6, 128), (15, 0xff)] {
+        let bytes = changed(&whole, op::MESSAGE_INDEX, |body| body[place] ^= change);
+        assert!(
+            listed(&bytes).is_none(),
+            "byte {place} of the index of messages"
+        );
+    }
+    // The times of a chunk.
+    for place in [0, 8] {
+        let bytes = changed(&whole, op::CHUNK, |body| body[place] ^= 1);
+        assert!(listed(&bytes).is_none(), "byte {place} of chunks");
+    }
+}
+
+#[test]
+fn attachments_and_metadata_are_listed_by_the_index_and_without_it() {
+    for summary in [true, false] {
+        let mut bytes = Cursor::new(Vec::new());
+        let options = WriteOptions::new()
+            .emit_summary_records(summary)
+            .emit_summary_offsets(summary);
+        let mut writer = Writer::with_options(&mut bytes, options).expect("a writer");
+        let attachment = ::mcap::Attachment {
+            log_time: 5,
+            create_time: 4,
+            name: "lidar.yaml".into(),
+            media_type: "application/yaml".into(),
+            data: vec![7; 10_000].into(),
+        };
+        writer.attach(&attachment).expect("written");
+        let values = BTreeMap::from([("car".to_owned(), "A\n7".to_owned())]);
+        let metadata = ::mcap::records::Metadata {
+            name: "drive".into(),
+            metadata: values,
+        };
+        writer.write_metadata(&metadata).expect("written");
+        writer.finish().expect("finished");
+        drop(writer);
+        let bytes = bytes.into_inner();
+        let source = read("file", Cursor::new(bytes.clone())).expect("surveyed");
+        let extras = source.extras();
+        let wanted = Attachment {
+            name: "lidar.yaml".into(),
+            media_type: Some("application/yaml".into()),
+            bytes: Some(10_000),
+            time_ns: Some(5),
+        };
+        assert_eq!(extras.attachments, [wanted]);
+        let values = &extras.metadata[0].values;
+        assert_eq!(extras.metadata[0].name, "drive");
+        assert_eq!(values["car"], "A\\u{a}7");
+        assert_eq!(listed(&bytes).is_some(), summary);
+        assert!(source.damage().is_empty(), "{:?}", source.damage());
+        // A length of a text that is longer than the record.
+        let kind = ::mcap::records::op::ATTACHMENT;
+        let damaged = changed(&bytes, kind, |body| body[18] = 0xff);
+        let source = read("file", Cursor::new(damaged)).expect("surveyed");
+        assert!(source.extras().attachments.is_empty());
+        assert!(source.damage()[0].starts_with("unreadable attachments"));
     }
 }

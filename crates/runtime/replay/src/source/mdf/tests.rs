@@ -608,3 +608,46 @@ fn constants_and_tables_of_lengths_of_an_mdf_file_are_read() {
     let wanted = (BEGIN as i64 + 7000, "can9".to_owned(), bytes);
     assert_eq!((found, damage.len()), (vec![wanted], 0));
 }
+
+#[test]
+fn the_comment_and_the_attachments_of_an_mdf_file_are_listed() {
+    let about = |flags: u8, bytes: u64| {
+        let mut about = vec![flags];
+        about.resize(24, 0);
+        about.extend_from_slice(&bytes.to_le_bytes());
+        about.extend_from_slice(&[7; 16]);
+        about
+    };
+    let mut file = whole(PLAIN, BEGIN, &all());
+    let names = ["car.dbc", "text/plain", "video.mp4"].map(|text| file.text(text));
+    let outside = file.block(b"AT", &[0, names[2], 0, 0], &about(0, 0));
+    let inside = file.block(b"AT", &[outside, names[0], names[1], 0], &about(1, 1234));
+    let xml = b"<HDcomment><TX>city</TX></HDcomment>\0";
+    let comment = file.block(b"MD", &[], xml);
+    file.link(64, 3, inside);
+    file.link(64, 5, comment);
+    let read = |file: &File| {
+        let bytes = Cursor::new(file.0.clone());
+        let source = read("log", bytes, &mut Survey::default()).expect("a log");
+        (source.extras(), source.damage().to_vec())
+    };
+    let (extras, damage) = read(&file);
+    assert!(damage.is_empty(), "{damage:?}");
+    let found = extras.attachments.iter();
+    let found: Vec<_> = found
+        .map(|a| (a.name.as_str(), a.media_type.as_deref(), a.bytes))
+        .collect();
+    let wanted = [
+        ("car.dbc", Some("text/plain"), Some(1234)),
+        ("video.mp4", None, None),
+    ];
+    assert_eq!(found, wanted);
+    assert_eq!(extras.metadata[0].values["comment"], "city");
+    // A circle of attachments, and a link to nothing.
+    file.link(outside, 0, inside);
+    file.link(64, 5, 8);
+    let (again, damage) = read(&file);
+    assert_eq!(again.attachments, extras.attachments);
+    assert!(again.metadata.is_empty());
+    assert_eq!(damage.len(), 2, "{damage:?}");
+}

@@ -169,3 +169,25 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn packed_logs_of_every_format_are_read_as_unpacked_ones() {
+    let formats = [
+        "asc", "blf", "trc", "mdf", "candump", "pcap", "mcap", "ros1",
+    ];
+    let files = formats
+        .iter()
+        .flat_map(|format| crate::testing::corpus(format));
+    let mut items = 0;
+    for path in files {
+        let plain = std::fs::read(&path).expect("a file");
+        let (wanted, wanted_damage) = read(&plain).expect("a recording");
+        for packing in ALL {
+            let (found, damage) = read(&pack(packing, &plain)).expect("a recording");
+            assert_eq!(found, wanted, "{packing:?} {}", path.display());
+            assert_eq!(damage, wanted_damage, "{packing:?} {}", path.display());
+        }
+        items += wanted.len();
+    }
+    assert!(items > 100, "{items}");
+}

@@ -1,8 +1,8 @@
 //! Keeps the interfaces of a capture: their streams, their clocks and the kind of their packets.
 
-use crate::item::{Kind, Stamp, Stream, StreamId};
-use crate::source::can;
+use crate::item::{Extras, Kind, Stamp, Stream, StreamId};
 use crate::source::damage::Damage;
+use crate::source::{can, extras};
 use std::collections::HashMap;
 
 /// The link type `LINKTYPE_CAN_SOCKETCAN`: packets are CAN frames, with the identifier in network
@@ -49,6 +49,7 @@ pub struct Interfaces {
     streams: Vec<Stream>,
     known: HashMap<(String, u32), u32>,
     section: Vec<Option<Interface>>,
+    extras: Extras,
 }
 
 impl Interfaces {
@@ -56,8 +57,18 @@ impl Interfaces {
         &self.streams
     }
 
-    pub fn section(&mut self) {
+    /// Begins the next section. `about` contains the keys and values with which the section
+    /// describes itself.
+    pub fn section(&mut self, about: &[(&str, String)]) {
         self.section.clear();
+        let values = about.iter().map(|(key, value)| (*key, value.as_str()));
+        if !about.is_empty() {
+            extras::note(&mut self.extras, "section", values);
+        }
+    }
+
+    pub fn extras(&self) -> &Extras {
+        &self.extras
     }
 
     /// Adds the next interface of the section. If the interface has no name, it is called `ifN`,

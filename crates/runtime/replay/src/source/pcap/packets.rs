@@ -9,7 +9,7 @@ use nom::Needed;
 use pcap_parser::nom;
 use pcap_parser::pcapng::{
     parse_block_be, parse_block_le, parse_unknownblock_be, parse_unknownblock_le, Block,
-    EnhancedPacketBlock, InterfaceDescriptionBlock, OptionCode,
+    EnhancedPacketBlock, InterfaceDescriptionBlock, OptionCode, SectionHeaderBlock,
 };
 use pcap_parser::traits::PcapNGPacketBlock;
 use pcap_parser::{
@@ -259,7 +259,7 @@ fn next(
         let stamp = match block {
             Block::SectionHeader(section) => {
                 *is_big = section.big_endian();
-                known.section();
+                known.section(&about(&section));
                 None
             }
             Block::InterfaceDescription(about) => {
@@ -303,6 +303,24 @@ fn next(
 const KINDS: [u32; 4] = [0x0a0d_0d0a, 1, 3, 6];
 
 const OBSOLETE_PACKET: u32 = 2;
+
+/// Returns the keys and values with which a section describes itself. The values of several options
+/// with the same key are joined.
+fn about(section: &SectionHeaderBlock) -> Vec<(&'static str, String)> {
+    const KEYS: [(u16, &str); 4] = [
+        (1, "comment"),
+        (2, "hardware"),
+        (3, "os"),
+        (4, "application"),
+    ];
+    let values = KEYS.iter().map(|(code, key)| {
+        let options = section.options.iter();
+        let options = options.filter(|option| option.code == OptionCode(*code));
+        let texts: Vec<&str> = options.filter_map(|o| o.as_str().ok()).collect();
+        (*key, texts.join("; "))
+    });
+    values.filter(|(_, value)| !value.is_empty()).collect()
+}
 
 /// Returns whether the packet's option `epb_flags` says that the packet is outbound.
 fn is_sent(packet: &EnhancedPacketBlock, is_big: bool) -> bool {

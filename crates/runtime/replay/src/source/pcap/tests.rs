@@ -262,3 +262,39 @@ fn a_pcap_block_shorter_than_its_fields_counts_as_damage() {
         assert_eq!((read.len(), damage.len()), (1, 1), "{damage:?}");
     }
 }
+
+#[test]
+fn a_section_of_a_capture_is_listed_with_its_comments_and_application() {
+    for big in [false, true] {
+        let mut file = Writer {
+            big,
+            bytes: Vec::new(),
+        };
+        file.block(0x0a0d_0d0a, |block| {
+            block.u32(0x1a2b_3c4d);
+            block.u16(1);
+            block.u16(0);
+            block.u32(u32::MAX);
+            block.u32(u32::MAX);
+            for (code, text) in [(1, "drive 7"), (4, "dumpcap"), (1, "rain"), (3, "")] {
+                block.option(code, text.as_bytes());
+            }
+            block.option(0, &[]);
+        });
+        file.interface("eth0", 1, 9);
+        file.packet(0, 5, &[1, 2]);
+        let bytes = Cursor::new(file.bytes);
+        let mut source = read("capture", bytes, &mut Survey::default()).expect("a capture");
+        while source.next(&mut Vec::new()).expect("readable").is_some() {}
+        let metadata = source.extras().metadata;
+        let values: Vec<_> = metadata
+            .iter()
+            .flat_map(|section| &section.values)
+            .collect();
+        let values = values
+            .iter()
+            .map(|(key, value)| (key.as_str(), value.as_str()));
+        let wanted = [("application", "dumpcap"), ("comment", "drive 7; rain")];
+        assert!(values.eq(wanted), "{metadata:?}");
+    }
+}

@@ -89,6 +89,7 @@ impl Connections {
             },
             Err(reason) => Kind::Unplayable {
                 type_name: printable(type_name),
+                encoding: Some("ros1".into()),
                 reason: printable(reason),
             },
         };

@@ -4,6 +4,7 @@ use std::io::{Read, Result, Seek, SeekFrom};
 
 pub const MESSAGE: u8 = 2;
 pub const BAG: u8 = 3;
+pub const INDEX: u8 = 4;
 pub const CHUNK: u8 = 5;
 pub const CHUNK_INFO: u8 = 6;
 pub const CONNECTION: u8 = 7;

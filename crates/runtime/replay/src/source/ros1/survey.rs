@@ -5,6 +5,7 @@ use super::connections::Connections;
 use super::record::{self, Head, Next, BAG, CHUNK, CHUNK_INFO, CONNECTION, MESSAGE};
 use super::MAGIC;
 use crate::source::blocks::Loaded;
+use crate::source::counts::Counts;
 use crate::source::damage::Damage;
 use std::io::{Read, Result, Seek, SeekFrom};
 
@@ -20,6 +21,8 @@ pub struct Survey {
     pub chunks: Vec<Place>,
     pub connections: Connections,
     pub size: u64,
+    /// The counts that the index states for all chunks together. `None` without a usable index.
+    pub stated: Option<Counts>,
 }
 
 impl Survey {
@@ -29,11 +32,22 @@ impl Survey {
             Some(survey) => survey,
             None => walked(bytes, size, damage)?,
         };
-        survey.connections.seal();
-        survey
-            .chunks
-            .sort_by_key(|chunk| (chunk.first_ns, chunk.at));
+        survey.finish();
         Ok(survey)
+    }
+
+    /// Reads the index at the end of the bag like [`Survey::of`], but never reads chunks. Returns
+    /// `None` if the index is missing or incomplete.
+    pub fn of_index<R: Read + Seek>(bytes: &mut R) -> Result<Option<Survey>> {
+        let size = bytes.seek(SeekFrom::End(0))?;
+        let mut survey = indexed(bytes, size)?;
+        survey.iter_mut().for_each(Survey::finish);
+        Ok(survey)
+    }
+
+    fn finish(&mut self) {
+        self.connections.seal();
+        self.chunks.sort_by_key(|chunk| (chunk.first_ns, chunk.at));
     }
 
     fn new(size: u64) -> Survey {
@@ -41,6 +55,7 @@ impl Survey {
             chunks: Vec::new(),
             connections: Connections::default(),
             size,
+            stated: None,
         }
     }
 
@@ -78,6 +93,7 @@ fn indexed<R: Read + Seek>(bytes: &mut R, size: u64) -> Result<Option<Survey>> {
     let mut survey = Survey::new(size);
     let mut unsaid = Damage::default();
     let mut connections = 0;
+    let mut stated = Some(Counts::default());
     let mut at = index_at;
     loop {
         let head = match record::next(bytes, at, size)? {
@@ -97,6 +113,10 @@ fn indexed<R: Read + Seek>(bytes: &mut R, size: u64) -> Result<Option<Survey>> {
                     return Ok(None);
                 };
                 survey.chunks.push(Place { at, first_ns });
+                stated = match stated {
+                    Some(counts) => counted(bytes, &head, counts)?,
+                    None => None,
+                };
             }
             _ => return Ok(None),
         }
@@ -105,7 +125,42 @@ fn indexed<R: Read + Seek>(bytes: &mut R, size: u64) -> Result<Option<Survey>> {
     let is_whole = fields.number("conn_count") == Some(connections)
         && fields.number("chunk_count") == Some(survey.chunks.len() as u32)
         && unsaid.sentences().is_empty();
+    survey.stated = stated;
     Ok(is_whole.then_some(survey))
+}
+
+/// Adds the messages of a chunk that its record in the index states. Returns `None` if the record is
+/// damaged or too long.
+fn counted<R: Read + Seek>(
+    bytes: &mut R,
+    head: &Head,
+    mut counts: Counts,
+) -> Result<Option<Counts>> {
+    let fields = head.fields();
+    let ends = fields.time_ns("start_time").zip(fields.time_ns("end_time"));
+    if head.length > LONGEST_CONNECTION {
+        return Ok(None);
+    }
+    let mut data = Vec::new();
+    bytes.seek(SeekFrom::Start(head.data_at()))?;
+    bytes.take(head.length).read_to_end(&mut data)?;
+    let mut messages = 0u64;
+    let (pairs, rest) = data.as_chunks::<8>();
+    for [a, b, c, d, count @ ..] in pairs {
+        let count = u32::from_le_bytes(*count);
+        counts.add(u32::from_le_bytes([*a, *b, *c, *d]), count.into());
+        messages += u64::from(count);
+    }
+    let is_right = rest.is_empty() && fields.number("count") == Some(pairs.len() as u32);
+    Ok(match ends {
+        Some(ends) if is_right => {
+            if messages > 0 {
+                counts.stretch(ends);
+            }
+            Some(counts)
+        }
+        _ => None,
+    })
 }
 
 fn walked<R: Read + Seek>(bytes: &mut R, size: u64, damage: &mut Damage) -> Result<Survey> {

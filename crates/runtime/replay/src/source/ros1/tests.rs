@@ -1,6 +1,7 @@
 use super::*;
 use crate::item::Kind;
-use crate::testing::{frames, Item};
+use crate::testing::{by_index, frames, Item};
+use std::collections::BTreeMap;
 use std::io::{Cursor, Write};
 
 const BEGIN: u64 = 1_492_728_278_250_000_000;
@@ -97,6 +98,20 @@ fn packed(compression: &str, plain: &[u8]) -> Vec<u8> {
 /// The records of a chunk, and the time of its first message in ms.
 type Chunk = (Vec<u8>, u64);
 
+/// Returns the times in ns of the messages of each connection in a chunk.
+fn index_of(mut plain: &[u8]) -> BTreeMap<u32, Vec<u64>> {
+    let mut index: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+    while let Some((header, _, rest)) = record::split(plain) {
+        if header.op() == Some(record::MESSAGE) {
+            let (conn, at) = (header.number("conn"), header.time_ns("time"));
+            let times = index.entry(conn.expect("a number")).or_default();
+            times.push(at.expect("a time"));
+        }
+        plain = rest;
+    }
+    index
+}
+
 fn bag(compression: &str, is_indexed: bool, topics: &[Topic], chunks: &[Chunk]) -> Vec<u8> {
     let mut body = Vec::new();
     let mut infos = Vec::new();
@@ -107,17 +122,31 @@ fn bag(compression: &str, is_indexed: bool, topics: &[Topic], chunks: &[Chunk]) 
         let size = (plain.len() as u32).to_le_bytes();
         let fields: [(&str, &[u8]); 2] = [("compression", compression.as_bytes()), ("size", &size)];
         body.extend(record(5, &fields, &packed(compression, plain)));
-        // The index of one connection's messages in the chunk, which onbeat does not need.
-        body.extend(record(
-            4,
-            &[("ver", &[1, 0, 0, 0]), ("conn", &[0; 4])],
-            &[0; 12],
-        ));
+        let index = index_of(plain);
+        let mut counts = Vec::new();
+        for (conn, times) in &index {
+            let (conn, count) = (conn.to_le_bytes(), (times.len() as u32).to_le_bytes());
+            let entries = times
+                .iter()
+                .flat_map(|at| [&time(*at)[..], &[0; 4]].concat());
+            let entries: Vec<u8> = entries.collect();
+            let fields: [(&str, &[u8]); 3] =
+                [("ver", &[1, 0, 0, 0]), ("conn", &conn), ("count", &count)];
+            body.extend(record(4, &fields, &entries));
+            counts.extend([conn, count].concat());
+        }
         let first = time(BEGIN + first_ms * 1_000_000);
+        let last = time(index.values().flatten().max().copied().unwrap_or(0));
         let at = at.to_le_bytes();
-        let fields: [(&str, &[u8]); 3] =
-            [("ver", &[1; 4]), ("chunk_pos", &at), ("start_time", &first)];
-        infos.extend(record(6, &fields, &[]));
+        let count = (index.len() as u32).to_le_bytes();
+        let fields: [(&str, &[u8]); 5] = [
+            ("ver", &[1; 4]),
+            ("chunk_pos", &at),
+            ("start_time", &first),
+            ("end_time", &last),
+            ("count", &count),
+        ];
+        infos.extend(record(6, &fields, &counts));
     }
     let index_at = if is_indexed {
         (start + body.len()) as u64
@@ -240,6 +269,11 @@ fn streams_have_ros_2_types_or_the_reason_why_they_cannot_be_played() {
         "geometry_msgs/Point has another definition in ROS 2 than in the bag, at the field y",
     ];
     assert_eq!(reasons.collect::<Vec<_>>(), wanted);
+    let log = crate::source::candump::read("log", Cursor::new(b"(1.0) can0 123#11\n".to_vec()));
+    let sources = vec![log.expect("a log"), source];
+    let merged = crate::source::merged(sources, false).expect("merged");
+    let encodings = [0, 1, 5].map(|stream| merged.encoding(StreamId(stream)));
+    assert_eq!(encodings, [None, Some("ros1"), Some("ros1")]);
 }
 
 #[test]
@@ -349,4 +383,43 @@ fn ros_2_types_have_a_definition_that_includes_the_types_that_it_uses() {
     ];
     assert_eq!(others, expected);
     assert_eq!(layout::definition("own_msgs/msg/Thing"), None);
+}
+
+#[test]
+fn the_index_of_a_ros_1_bag_has_the_figures_of_its_messages() {
+    let listed = |bytes: &[u8]| {
+        let mut place = tempfile::NamedTempFile::new().expect("a file");
+        place.write_all(bytes).expect("written");
+        by_index(place.path())
+    };
+    for compression in ["none", "bz2", "lz4"] {
+        let indexed = listed(&bag(compression, true, &TOPICS, &chunks()));
+        assert_eq!(indexed.map(|contents| contents.items), Some(6));
+        assert!(listed(&bag(compression, false, &TOPICS, &chunks())).is_none());
+    }
+    let whole = bag("none", true, &TOPICS, &chunks());
+    assert!(listed(&whole[..whole.len() - 10]).is_none());
+    let position = |name: &[u8]| memchr::memmem::rfind(&whole, name).map(|at| at + name.len());
+    for (name, change) in [
+        ("start_time=", 1),
+        ("end_time=", 1),
+        ("chunk_pos=", 1),
+        ("count=", 1),
+    ] {
+        let mut bytes = whole.clone();
+        bytes[position(name.as_bytes()).expect("a field")] ^= change;
+        assert!(listed(&bytes).is_none(), "{name}");
+    }
+    // The last byte of the index is part of a connection's number of messages.
+    let mut bytes = whole.clone();
+    *bytes.last_mut().expect("not empty") ^= 1;
+    assert!(listed(&bytes).is_none());
+    // A wrong byte in the index of the bag is found, or does not change a figure.
+    let index_at = position(b"index_pos=").expect("a field");
+    let index_at = whole[index_at..].first_chunk().expect("eight bytes");
+    for at in u64::from_le_bytes(*index_at) as usize..whole.len() {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x80;
+        let _ = listed(&bytes);
+    }
 }

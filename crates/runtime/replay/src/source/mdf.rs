@@ -1,4 +1,4 @@
-//! Reads the bus logging of CAN in MDF 4 files of ASAM: data, remote and error s. Groups can
+//! Reads the bus logging of CAN in MDF 4 files of ASAM: data, remote and error frames. Groups can
 //! be sorted or unsorted, packed or not.
 
 use super::channels::{Bus, Channels};

@@ -5,7 +5,7 @@ use super::order::Ordered;
 use super::{fault, kind_of};
 use crate::item::{Source, SourceError, Stamp, Stream, StreamId};
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::path::Path;
 
@@ -145,7 +145,7 @@ fn index_of_times(database: &Connection) -> rusqlite::Result<Option<String>> {
     database.query_row(sql, [], |row| row.get(0)).optional()
 }
 
-type Places = HashMap<i64, StreamId>;
+type Places = FxHashMap<i64, StreamId>;
 
 fn topics(database: &Connection) -> rusqlite::Result<(Vec<Stream>, Places)> {
     let has_qos =
@@ -159,7 +159,7 @@ fn topics(database: &Connection) -> rusqlite::Result<(Vec<Stream>, Places)> {
     let sql = format!("SELECT id, name, type, serialization_format, {qos} FROM topics ORDER BY id LIMIT {MOST_TOPICS}");
     let mut statement = database.prepare(&sql)?;
     let mut rows = statement.query([])?;
-    let (mut streams, mut places) = (Vec::new(), Places::new());
+    let (mut streams, mut places) = (Vec::new(), Places::default());
     while let Some(row) = rows.next()? {
         let (name, format): (String, String) = (row.get(1)?, row.get(3)?);
         places.insert(row.get(0)?, StreamId(streams.len() as u32));

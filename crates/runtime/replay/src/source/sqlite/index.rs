@@ -10,13 +10,9 @@ use std::path::Path;
 /// The number of rows that are read at once. A message may be earlier than this number of messages
 /// before it.
 const ROWS: usize = 1 << 15;
-/// The bits of a time that count in the checksum of all times. With these bits, the sum of the times
-/// of any file fits into an `i64`.
-const CHECKED: i64 = 0xf_ffff;
-
 /// Opens an sqlite3 file of a bag by its index. Error messages show the file as `shown`. The items
 /// of the source have no payload. The source fails if messages are too far out of order, or if the
-/// index of times has other times than the messages.
+/// index of times does not fit the messages.
 ///
 /// # Errors
 /// Fails if the file cannot be read, is not part of a bag, is torn, or has no index of times.
@@ -46,37 +42,32 @@ pub fn read(path: &Path, shown: &str) -> std::result::Result<Box<dyn Source>, So
     }))
 }
 
-/// What the messages and the index of times must have in common.
+/// The number of messages, and the times of the first and the last one. The messages and the index of
+/// times must have the same.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Sums {
     messages: i64,
-    /// The sum of the lower bits of all times.
-    checksum: i64,
     ends: Option<(i64, i64)>,
 }
 
 impl Sums {
     fn add(&mut self, time_ns: i64) {
         self.messages += 1;
-        self.checksum += time_ns & CHECKED;
         let (first, last) = self.ends.unwrap_or((time_ns, time_ns));
         self.ends = Some((first.min(time_ns), last.max(time_ns)));
     }
 
-    /// Reads the sums from the index of times.
+    /// Reads the sums from the index of times. Each query is one for which sqlite does not step
+    /// through the index.
     fn of(database: &Connection, index: &str) -> Result<Sums> {
         let index = index.replace('"', "\"\"");
-        let sql = format!(
-            "SELECT count(*), coalesce(sum(timestamp & {CHECKED}), 0), min(timestamp), max(timestamp) \
-             FROM messages INDEXED BY \"{index}\""
-        );
-        database.query_row(&sql, [], |row| {
-            let ends: (Option<i64>, Option<i64>) = (row.get(2)?, row.get(3)?);
-            Ok(Sums {
-                messages: row.get(0)?,
-                checksum: row.get(1)?,
-                ends: ends.0.zip(ends.1),
-            })
+        let query = |what: &str| {
+            let sql = format!("SELECT {what} FROM messages INDEXED BY \"{index}\"");
+            database.query_row(&sql, [], |row| row.get::<_, Option<i64>>(0))
+        };
+        Ok(Sums {
+            messages: query("count(*)")?.unwrap_or(0),
+            ends: query("min(timestamp)")?.zip(query("max(timestamp)")?),
         })
     }
 }
@@ -102,7 +93,7 @@ struct Times {
 
 const DISORDERED: &str = "messages are too far out of order";
 const DISAGREES: &str = "the index of times does not fit the messages";
-const UNKNOWN: &str = "messages without a known topic or without contents";
+const UNKNOWN: &str = "messages without a known topic";
 
 impl Times {
     fn fault(&self, what: impl std::fmt::Display) -> SourceError {
@@ -132,10 +123,9 @@ impl Times {
     }
 
     /// Reads the next rows of the table into the window, and returns their number. Returns `None` if
-    /// a message has no known topic or no contents.
+    /// a message has no known topic.
     fn rows(&mut self) -> Result<Option<usize>> {
-        const COLUMNS: &str =
-            "SELECT rowid, timestamp, topic_id, typeof(data) = 'blob' FROM messages NOT INDEXED";
+        const COLUMNS: &str = "SELECT timestamp, topic_id, rowid FROM messages NOT INDEXED";
         let after = match self.last_row {
             Some(row) => format!("WHERE rowid > {row}"),
             None => String::new(),
@@ -145,15 +135,16 @@ impl Times {
         let mut rows = statement.query([])?;
         let mut read = 0;
         while let Some(row) = rows.next()? {
-            self.last_row = Some(row.get(0)?);
-            let (time_ns, topic, is_blob): (i64, i64, bool) =
-                (row.get(1)?, row.get(2)?, row.get(3)?);
-            let Some(stream) = self.places.get(&topic).filter(|_| is_blob) else {
+            let (time_ns, topic): (i64, i64) = (row.get(0)?, row.get(1)?);
+            let Some(stream) = self.places.get(&topic) else {
                 return Ok(None);
             };
             self.window.push((time_ns, *stream));
             self.found.add(time_ns);
             read += 1;
+            if read == ROWS {
+                self.last_row = Some(row.get(2)?);
+            }
         }
         Ok(Some(read))
     }

@@ -169,7 +169,8 @@ fn content(
     match u16::from_le_bytes([about[0], about[1]]) {
         STORED => plain.extend_from_slice(packed),
         DEFLATED => {
-            if !inflate(inflater, packed, plain, LONGEST) {
+            let expected = number(about, 8) as usize;
+            if !inflate(inflater, packed, plain, expected, LONGEST) {
                 return Err("damaged containers, read up to the damage");
             }
         }

@@ -34,8 +34,6 @@ pub struct Input<R> {
     /// The number of bytes of unpacked blocks in memory, summed over all streams.
     pub held: usize,
     pub packed: Vec<u8>,
-    /// The unpacked bytes of a block that is stored by columns.
-    pub table: Vec<u8>,
     pub inflater: Decompress,
 }
 
@@ -53,7 +51,6 @@ impl<R: Bytes> Input<R> {
             read_blocks: 0,
             held: 0,
             packed: Vec::new(),
-            table: Vec::new(),
             inflater: Decompress::new(true),
         })
     }

@@ -250,9 +250,11 @@ pub enum Found {
 
 pub struct Stream {
     chain: Chain,
-    /// The bytes of the stream that are in memory. The first one has the position `base`.
+    /// The bytes of the stream that can be read. The first one has the position `base`.
     plain: Vec<u8>,
     base: u64,
+    /// An unpacked block that is stored by columns. Its bytes follow those in `plain`.
+    table: Table,
     /// The part that was not read yet of a block that is not packed: its position in the file and
     /// its length.
     rest: (u64, u64),
@@ -273,6 +275,7 @@ impl Stream {
             },
             plain: Vec::new(),
             base: 0,
+            table: Table::default(),
             rest: (0, 0),
             gap: 0,
             held: 0,
@@ -288,6 +291,10 @@ impl Stream {
 
     /// Returns the position in the stream of the first byte after those in memory.
     pub fn end(&self) -> u64 {
+        self.plain_end() + self.table.left() as u64
+    }
+
+    fn plain_end(&self) -> u64 {
         self.base + self.plain.len() as u64
     }
 
@@ -302,7 +309,7 @@ impl Stream {
         let Some(to) = from.checked_add(length as u64) else {
             return Ok(Found::End);
         };
-        match from >= self.base && to <= self.end() {
+        match from >= self.base && to <= self.plain_end() {
             true => Ok(Found::Here),
             false => self.search(input, from, to),
         }
@@ -313,10 +320,10 @@ impl Stream {
             if from < self.base {
                 return Ok(Found::Lost(self.base));
             }
-            if to <= self.end() {
+            if to <= self.plain_end() {
                 return Ok(Found::Here);
             }
-            if self.gap > 0 {
+            if self.gap > 0 && self.table.left() == 0 {
                 self.pass(0);
             } else if !self.load(input, from)? {
                 return Ok(Found::End);
@@ -329,7 +336,7 @@ impl Stream {
         self.chain.stop();
         self.rest = (0, 0);
         self.pass(0);
-        self.plain = Vec::new();
+        (self.plain, self.table) = (Vec::new(), Table::default());
         self.hold(input, 0);
     }
 
@@ -338,6 +345,7 @@ impl Stream {
         self.base = (self.end().saturating_add(self.gap)).saturating_add(more);
         self.gap = 0;
         self.plain.clear();
+        self.table.clear();
     }
 
     /// Returns how many of the bytes after those in memory can be skipped if the caller needs the
@@ -348,11 +356,20 @@ impl Stream {
     }
 
     fn load<R: Bytes>(&mut self, input: &mut Input<R>, from: u64) -> Result<bool> {
-        let passed = (from.min(self.end()) - self.base) as usize;
+        let passed = (from.min(self.plain_end()) - self.base) as usize;
         let kept = self.chain.content.kept();
         if passed > 2 * kept {
             self.plain.drain(..passed - kept);
             self.base += (passed - kept) as u64;
+        }
+        if self.table.left() > 0 {
+            // Values are read in any order, so that their whole block must stay in memory.
+            let most = match self.chain.content {
+                Content::Records => Table::ROWS_AT_ONCE,
+                Content::Values => usize::MAX,
+            };
+            self.table.append_rows(&mut self.plain, most);
+            return Ok(true);
         }
         if self.rest.1 > 0 {
             self.load_plain(input, from)?;
@@ -414,25 +431,18 @@ impl Stream {
             self.gap = size as u64;
             return Ok(());
         }
-        let (mut packed, mut table) = (
-            std::mem::take(&mut input.packed),
-            std::mem::take(&mut input.table),
-        );
+        let mut packed = std::mem::take(&mut input.packed);
         packed.clear();
         let read = input.append(at, length, &mut packed)? as u64;
         let (is_complete, mut there) = match columns {
             None => {
-                let is_complete = inflate(&mut input.inflater, &packed, &mut self.plain, size);
+                let is_complete =
+                    inflate(&mut input.inflater, &packed, &mut self.plain, size, size);
                 (is_complete, self.plain.len() - start)
             }
             Some(columns) => {
-                table.clear();
-                let is_complete = inflate(&mut input.inflater, &packed, &mut table, size);
-                // Each row needs all columns, so no row of a damaged block is whole.
-                if table.len() >= size {
-                    self.plain.resize(start + size, 0);
-                    rows(&table[..size], columns, &mut self.plain[start..]);
-                }
+                let table = self.table.emptied(columns);
+                let is_complete = inflate(&mut input.inflater, &packed, table, size, size);
                 (is_complete, table.len())
             }
         };
@@ -441,16 +451,23 @@ impl Stream {
         if there == size && !is_complete && !is_torn {
             there = 0;
         }
-        self.plain.truncate(start + there.min(size));
+        let kept = match columns {
+            None => {
+                self.plain.truncate(start + there.min(size));
+                self.plain.len() - start
+            }
+            // Each row needs all columns, so no row of a damaged block is whole.
+            Some(_) => self.table.keep(if there < size { 0 } else { size }),
+        };
         if there < size {
             let what = match is_torn {
                 true => TORN,
                 false => "damaged packed data blocks, read up to the damage",
             };
             input.damage.add(what, || place(at));
-            self.gap = (size - (self.plain.len() - start)) as u64;
+            self.gap = (size - kept) as u64;
         }
-        (input.packed, input.table) = (packed, table);
+        input.packed = packed;
         Ok(())
     }
 
@@ -460,23 +477,78 @@ impl Stream {
     }
 }
 
-/// Converts a table that is stored by columns into a table that is stored by rows. The bytes after
-/// the last complete row stay as they are.
-fn rows(table: &[u8], columns: usize, to: &mut [u8]) {
-    /// The number of rows that are converted at once. It is the size of a cache line in bytes, so
-    /// that each line of a column is read once.
-    const AT_ONCE: usize = 64;
-    let rows = table.len() / columns;
-    to[rows * columns..].copy_from_slice(&table[rows * columns..]);
-    for first in (0..rows).step_by(AT_ONCE) {
-        let count = AT_ONCE.min(rows - first);
-        let to = &mut to[first * columns..(first + count) * columns];
+/// A block whose records are stored by columns: first the first byte of each record, then the second
+/// byte of each, and so on. It is converted to rows while it is read.
+#[derive(Default)]
+struct Table {
+    bytes: Vec<u8>,
+    columns: usize,
+    /// The number of bytes that were converted.
+    converted: usize,
+}
+
+impl Table {
+    /// The usual number of rows that are converted at once. With fewer rows, the parts of the
+    /// columns are so short that reading them takes longer than converting them.
+    const ROWS_AT_ONCE: usize = 512;
+
+    /// Returns the number of bytes that were not converted yet.
+    fn left(&self) -> usize {
+        self.bytes.len() - self.converted
+    }
+
+    fn clear(&mut self) {
+        self.keep(0);
+    }
+
+    /// Removes the table's bytes, and returns the empty memory for those of a table with `columns`
+    /// columns.
+    fn emptied(&mut self, columns: usize) -> &mut Vec<u8> {
+        self.clear();
+        self.columns = columns;
+        &mut self.bytes
+    }
+
+    /// Keeps the first `bytes` bytes, and returns their number.
+    fn keep(&mut self, bytes: usize) -> usize {
+        self.bytes.truncate(bytes);
+        self.converted = 0;
+        self.bytes.len()
+    }
+
+    /// Appends the next rows to `plain`, at most `most` rows. The bytes after the last complete row
+    /// follow this row as they are.
+    fn append_rows(&mut self, plain: &mut Vec<u8>, most: usize) {
+        let (columns, rows) = (self.columns, self.bytes.len() / self.columns);
+        let first = self.converted / columns;
+        let count = most.min(rows - first);
+        let start = plain.len();
+        plain.resize(start + count * columns, 0);
+        if count > 0 {
+            self.turn_rows(first, &mut plain[start..]);
+        }
+        self.converted += count * columns;
+        if first + count == rows {
+            plain.extend_from_slice(&self.bytes[rows * columns..]);
+            self.converted = self.bytes.len();
+        }
+    }
+
+    /// Writes rows to `to`, from the row number `first` on. All bytes of `to` must be 0.
+    fn turn_rows(&self, first: usize, to: &mut [u8]) {
+        let (columns, rows) = (self.columns, self.bytes.len() / self.columns);
+        let count = to.len() / columns;
         for column in (0..columns).step_by(SQUARE) {
             let width = SQUARE.min(columns - column);
             let values: [&[u8]; SQUARE] = std::array::from_fn(|at| {
                 let column = column + at.min(width - 1);
-                &table[column * rows + first..][..count]
+                &self.bytes[column * rows + first..][..count]
             });
+            // Most records have room for more data bytes than their frame has. The rest is 0.
+            let is_zero = |bytes: &[u8]| bytes.iter().fold(0, |all, byte| all | byte) == 0;
+            if values.into_iter().all(is_zero) {
+                continue;
+            }
             for row in (0..count).step_by(SQUARE) {
                 let height = SQUARE.min(count - row);
                 let mut square = [0; SQUARE];
@@ -496,7 +568,7 @@ fn rows(table: &[u8], columns: usize, to: &mut [u8]) {
     }
 }
 
-/// The number of rows and columns of the squares that [`rows`] turns.
+/// The number of rows and columns of the squares that [`Table`] turns.
 const SQUARE: usize = 8;
 
 /// Returns up to eight bytes as a little-endian number.
@@ -548,9 +620,19 @@ mod tests {
                     wanted[row * columns + column] = table[column * count + row];
                 }
             }
-            let mut found = vec![0xee; table.len()];
-            rows(&table, columns, &mut found);
-            assert_eq!(found, wanted, "{columns} columns, {count} rows");
+            for most in [3, 64, usize::MAX] {
+                let mut found = vec![0xee];
+                let mut by_columns = Table::default();
+                by_columns.emptied(columns).extend_from_slice(&table);
+                while by_columns.left() > 0 {
+                    by_columns.append_rows(&mut found, most);
+                }
+                assert_eq!(
+                    found[1..],
+                    wanted,
+                    "{columns} columns, {count} rows, {most}"
+                );
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Lists what a recording has: its streams, their counts and rates, gaps and damage.
 
 use crate::database::{Database, FrameId};
-use crate::item::{Extras, Kind, Source, SourceError, Stamp, Stream, StreamId};
+use crate::item::{Details, Extras, Kind, Source, SourceError, Stamp, Stream, StreamId};
 use crate::requests::{Recorded, Service};
 use crate::sink;
 use crate::source::can::REMOTE;
@@ -9,7 +9,6 @@ use crate::source::{open_index, open_surveyed, Survey, Witness};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use std::collections::btree_map::BTreeMap;
-use std::collections::hash_map::Entry;
 use std::path::Path;
 
 const MOST_IDS: usize = 4096;
@@ -209,10 +208,10 @@ impl StreamContents {
             _ => return,
         };
         let has_room = self.can.words.len() < MOST_IDS;
-        match self.can.words.entry(word) {
-            Entry::Occupied(mut count) => *count.get_mut() += 1,
-            Entry::Vacant(count) if has_room => drop(count.insert(1)),
-            Entry::Vacant(_) => self.can.has_more_ids = true,
+        match self.can.words.get_mut(&word) {
+            Some(count) => *count += 1,
+            None if has_room => drop(self.can.words.insert(word, 1)),
+            None => self.can.has_more_ids = true,
         }
     }
 
@@ -255,9 +254,12 @@ struct FirstPass<'a> {
 }
 
 impl Witness for FirstPass<'_> {
-    fn item(&mut self, source: &dyn Source, stamp: Stamp, payload: &[u8]) {
+    fn new_streams(&mut self, source: &dyn Source) {
         self.contents.add_streams(source);
-        self.contents.add(stamp, payload, source.details().is_sent);
+    }
+
+    fn item(&mut self, stamp: Stamp, details: Details, payload: &[u8]) {
+        self.contents.add(stamp, payload, details.is_sent);
         (self.tell)(self.contents.items);
     }
 

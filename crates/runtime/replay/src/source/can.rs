@@ -18,25 +18,78 @@ pub fn classic(id: u32, data: &[u8], length: u8, raw_length: u8, payload: &mut V
     let mut frame = [0; 16];
     frame[..4].copy_from_slice(&id.to_ne_bytes());
     (frame[4], frame[7]) = (length, raw_length);
-    let there = data.len().min(DATA);
-    frame[8..8 + there].copy_from_slice(&data[..there]);
+    frame[8..].copy_from_slice(&first_bytes(data, DATA));
     payload.clear();
     payload.extend_from_slice(&frame);
+}
+
+/// Returns the first `count` bytes of `data`, followed by zeros. Does not need the call of `memcpy`
+/// that a copy of unknown length needs.
+pub fn first_bytes(data: &[u8], count: usize) -> [u8; DATA] {
+    let count = count.min(data.len()).min(DATA);
+    let all = match data.first_chunk() {
+        Some(all) => u64::from_le_bytes(*all),
+        None => (0..)
+            .zip(data)
+            .fold(0, |all, (at, byte)| all | u64::from(*byte) << (8 * at)),
+    };
+    let kept = match count {
+        DATA => u64::MAX,
+        count => (1 << (8 * count)) - 1,
+    };
+    (all & kept).to_le_bytes()
 }
 
 /// Clears `payload` and fills it with a `struct canfd_frame`. `data` has at most [`FD_DATA`] bytes.
 /// The frame's length is the next valid length of CAN FD.
 pub fn fd(id: u32, flags: u8, data: &[u8], payload: &mut Vec<u8>) {
     let data = &data[..data.len().min(FD_DATA)];
-    let length = FD_LENGTHS
-        .into_iter()
-        .find(|&length| usize::from(length) >= data.len());
     let mut frame = [0; 72];
     frame[..4].copy_from_slice(&id.to_ne_bytes());
-    (frame[4], frame[5]) = (length.unwrap_or(64), flags);
+    (frame[4], frame[5]) = (NEXT_LENGTHS[data.len()], flags);
     frame[8..8 + data.len()].copy_from_slice(data);
     payload.clear();
     payload.extend_from_slice(&frame);
 }
 
 pub const FD_LENGTHS: [u8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 24, 32, 48, 64];
+
+/// The next valid length of CAN FD for each number of data bytes.
+const NEXT_LENGTHS: [u8; FD_DATA + 1] = {
+    let mut next = [0; FD_DATA + 1];
+    let (mut bytes, mut code) = (0, 0);
+    while bytes <= FD_DATA {
+        if bytes > FD_LENGTHS[code] as usize {
+            code += 1;
+        }
+        next[bytes] = FD_LENGTHS[code];
+        bytes += 1;
+    }
+    next
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_have_their_bytes_and_the_next_valid_length() {
+        let data: Vec<u8> = (1..=65).collect();
+        let mut payload = Vec::new();
+        for count in 0..=FD_DATA {
+            fd(1, BRS, &data[..count], &mut payload);
+            let next = FD_LENGTHS.into_iter().find(|l| usize::from(*l) >= count);
+            assert_eq!(Some(payload[4]), next);
+            let rest = vec![0; FD_DATA - count];
+            assert_eq!(payload[8..], [&data[..count], &rest].concat());
+        }
+        for count in 0..=DATA {
+            let rest = vec![0; DATA - count];
+            let wanted = [&data[..count], &rest].concat();
+            classic(1, &data[..count], 8, 0, &mut payload);
+            assert_eq!(payload[8..], wanted);
+            assert_eq!(first_bytes(&data, count)[..], wanted);
+            assert_eq!(first_bytes(&data[..count], DATA)[..], wanted);
+        }
+    }
+}

@@ -28,16 +28,21 @@ impl Channels {
     ///
     /// # Errors
     /// Fails if the log has too many channels.
+    #[inline]
     pub fn stream(&mut self, bus: Bus, number: u16) -> Result<StreamId, &'static str> {
         let channel = (bus, number);
         if self.numbers.get(self.latest) != Some(&channel) {
-            let known = self.numbers.iter().position(|known| *known == channel);
-            self.latest = match known {
-                Some(at) => at,
-                None => self.add(channel)?,
-            };
+            self.latest = self.find(channel)?;
         }
         Ok(StreamId(self.latest as u32))
+    }
+
+    #[inline(never)]
+    fn find(&mut self, channel: (Bus, u16)) -> Result<usize, &'static str> {
+        match self.numbers.iter().position(|known| *known == channel) {
+            Some(at) => Ok(at),
+            None => self.add(channel),
+        }
     }
 
     fn add(&mut self, channel: (Bus, u16)) -> Result<usize, &'static str> {

@@ -13,8 +13,10 @@ const MOST_ITEMS: usize = 1 << 20;
 
 /// Sees all items of a reader's first pass over a recording.
 pub trait Witness {
+    /// The source has added streams since the item before.
+    fn new_streams(&mut self, source: &dyn Source);
     /// Sees the next item.
-    fn item(&mut self, source: &dyn Source, stamp: Stamp, payload: &[u8]);
+    fn item(&mut self, stamp: Stamp, details: Details, payload: &[u8]);
     /// An item is earlier than an item before it, so that the recording has to be read again.
     fn out_of_order(&mut self);
     /// Sees the end of the recording.
@@ -37,6 +39,7 @@ impl Survey<'_> {
     pub fn read(&mut self, source: &mut impl Source) -> Result<u64, SourceError> {
         let mut payload = Vec::new();
         let (mut newest, mut back_ns) = (i64::MIN, 0);
+        let mut known = 0;
         while let Some(stamp) = source.next(&mut payload)? {
             if stamp.time_ns < newest {
                 back_ns = newest.abs_diff(stamp.time_ns).max(back_ns);
@@ -46,7 +49,12 @@ impl Survey<'_> {
             }
             newest = newest.max(stamp.time_ns);
             if let Some(witness) = &mut self.witness {
-                witness.item(source, stamp, &payload);
+                let streams = source.streams().len();
+                if streams != known {
+                    known = streams;
+                    witness.new_streams(source);
+                }
+                witness.item(stamp, source.details(), &payload);
             }
         }
         if let Some(witness) = &mut self.witness {

@@ -160,10 +160,8 @@ fn write_classic(
         can::classic(id | can::REMOTE, &[], length, raw, payload);
         return Ok(());
     }
-    let mut whole = [0; can::DATA];
-    let there = data.len().min(length.into());
-    whole[..there].copy_from_slice(&data[..there]);
-    can::classic(id, &whole[..length.into()], length, raw, payload);
+    let data = can::first_bytes(data, length.into());
+    can::classic(id, &data, length, raw, payload);
     Ok(())
 }
 
@@ -176,11 +174,15 @@ fn write_fd(
     data: &[u8],
     payload: &mut Vec<u8>,
 ) -> Result<(), &'static str> {
-    let length = can::FD_LENGTHS.get(usize::from(code)).ok_or(NO_LENGTH)?;
+    let length = *can::FD_LENGTHS.get(usize::from(code)).ok_or(NO_LENGTH)?;
+    let length = usize::from(length);
+    if let Some(data) = data.get(..length) {
+        can::fd(id, flags, data, payload);
+        return Ok(());
+    }
     let mut whole = [0; can::FD_DATA];
-    let there = data.len().min((*length).into());
-    whole[..there].copy_from_slice(&data[..there]);
-    can::fd(id, flags, &whole[..(*length).into()], payload);
+    whole[..data.len()].copy_from_slice(data);
+    can::fd(id, flags, &whole[..length], payload);
     Ok(())
 }
 

@@ -144,6 +144,7 @@ impl Field {
 
     /// Returns the bits of the number, without sign extension. Returns `None` if the record marks
     /// the value as invalid.
+    #[inline]
     pub fn bits(&self, record: &[u8]) -> Option<u64> {
         if let Some(bit) = self.invalid {
             if record[bit / 8] >> (bit % 8) & 1 != 0 {
@@ -159,12 +160,18 @@ impl Field {
             };
             return Some(wide >> window.shift & self.mask);
         }
+        Some(self.wide_bits(record, is_big))
+    }
+
+    /// Returns the bits of a number that has no window.
+    #[inline(never)]
+    fn wide_bits(&self, record: &[u8], is_big: bool) -> u64 {
         let mut wide = [0; 16];
         wide[..self.size].copy_from_slice(&record[self.at..self.at + self.size]);
         if is_big {
             wide[..self.size].reverse();
         }
-        Some((u128::from_le_bytes(wide) >> self.shift) as u64 & self.mask)
+        (u128::from_le_bytes(wide) >> self.shift) as u64 & self.mask
     }
 
     fn is_float(&self) -> bool {
@@ -229,7 +236,7 @@ impl Number {
     /// Returns the real value of the number in a record. Returns `None` if the record marks the
     /// number as invalid, if the conversion's table does not contain the stored value, or if the
     /// converted value needs more than 32 bits.
-    #[inline]
+    #[inline(always)]
     fn value(&self, record: &[u8], number: u64) -> Option<u64> {
         if let Some((window, mask)) = self.plain {
             let bytes = record.get(window.at..)?.first_chunk()?;
@@ -238,6 +245,7 @@ impl Number {
         self.computed(record, number)
     }
 
+    #[inline(never)]
     fn computed(&self, record: &[u8], number: u64) -> Option<u64> {
         let stored = match self.field {
             Some(field) => field.bits(record)?,
@@ -308,7 +316,8 @@ impl Time {
                     Some(field) => field.signed(record)?,
                     None => number.into(),
                 };
-                i64::try_from(count.checked_mul(factor_ns)? + offset_ns).ok()
+                // The count is below 2^64 and the factor at most 10^18, so this cannot overflow.
+                i64::try_from(count * factor_ns + offset_ns).ok()
             }
             (Scale::Seconds(factor, offset), field) => {
                 let value = match field {
@@ -376,7 +385,8 @@ pub struct Frame {
     is_fd: Option<bool>,
     flags: u8,
     code: Option<u8>,
-    stated: Option<usize>,
+    /// The number of data bytes. It is cut off at 65535, which is more than a frame can have.
+    stated: Option<u16>,
 }
 
 impl Layout {
@@ -425,8 +435,8 @@ impl Layout {
         frame.flags = flag(&self.switches_rate, 1) | flag(&self.is_passive, 2);
         let code = value(&self.code).map(u8::try_from);
         frame.code = code.transpose().map_err(|_| NO_LENGTH)?;
-        let stated = value(&self.length).map(usize::try_from);
-        frame.stated = stated.transpose().map_err(|_| NO_LENGTH)?;
+        let stated = value(&self.length);
+        frame.stated = stated.map(|stated| stated.min(u16::MAX.into()) as u16);
         Ok(frame)
     }
 }
@@ -477,10 +487,11 @@ impl Frame {
     }
 
     fn write_data(&self, data: &[u8], payload: &mut Vec<u8>) -> Result<(), &'static str> {
-        let stated = self.stated.or(match self.code {
-            Some(_) => None,
-            None => Some(data.len()),
-        });
+        let stated = match (self.stated, self.code) {
+            (Some(stated), _) => Some(usize::from(stated)),
+            (None, Some(_)) => None,
+            (None, None) => Some(data.len()),
+        };
         let is_fd = self.is_fd.unwrap_or(match (stated, self.code) {
             (Some(stated), _) => stated > can::DATA,
             (None, Some(code)) => code > 8 && data.len() > can::DATA,
@@ -497,17 +508,17 @@ impl Frame {
             return Err(NO_LENGTH);
         }
         let there = data.len().min(stated.unwrap_or(length)).min(length);
-        let data = &data[..there];
         match is_fd {
-            true if there == length => can::fd(self.id, self.flags, data, payload),
+            true if there == length => can::fd(self.id, self.flags, &data[..there], payload),
             true => {
                 let mut whole = [0; can::FD_DATA];
-                whole[..there].copy_from_slice(data);
+                whole[..there].copy_from_slice(&data[..there]);
                 can::fd(self.id, self.flags, &whole[..length], payload);
             }
             false => {
                 let raw = raw(self.code.unwrap_or(0))?;
-                can::classic(self.id, data, length as u8, raw, payload);
+                let data = can::first_bytes(data, there);
+                can::classic(self.id, &data, length as u8, raw, payload);
             }
         }
         Ok(())

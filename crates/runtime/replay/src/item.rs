@@ -42,8 +42,8 @@ pub enum Kind {
     Unplayable {
         /// The message type as the recording names it, for example `my_msgs/Thing` of ROS 1.
         type_name: String,
-        /// The encoding of the messages as the recording names it, for example `json`. `None` if the
-        /// recording does not name it.
+        /// The encoding of the messages as the recording names it, for example `json`. `None` if
+        /// the recording does not name it.
         encoding: Option<String>,
         reason: String,
     },
@@ -73,8 +73,8 @@ pub struct Details {
     pub sequence: Option<u32>,
 }
 
-/// The attachments and the metadata of a recording. The lists are limited, so a file cannot make this
-/// value large.
+/// The attachments and the metadata of a recording. The lists are limited, so a file cannot make
+/// this value large.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Extras {

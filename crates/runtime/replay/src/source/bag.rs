@@ -15,8 +15,8 @@ mod metadata;
 /// Later opens each file only when playback reaches its first time, so that the memory does not
 /// depend on the number of files.
 ///
-/// With [`Reading::Index`], reads only the indexes of the files. The source then fails at its end if
-/// metadata.yaml has another number of messages than the files.
+/// With [`Reading::Index`], reads only the indexes of the files. The source then fails at its end
+/// if metadata.yaml has another number of messages than the files.
 ///
 /// # Errors
 /// Fails if the directory is not a bag, or if none of its files can be read. With

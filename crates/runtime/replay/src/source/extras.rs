@@ -21,7 +21,8 @@ pub fn attach(extras: &mut Extras, attachment: Attachment) {
     push(&mut extras.attachments, attachment, &mut extras.more_extras);
 }
 
-/// Adds a record of metadata with its keys and values if it is new. Makes its texts safe for a terminal.
+/// Adds a record of metadata with its keys and values if it is new. Makes its texts safe for a
+/// terminal.
 pub fn note<'t>(
     extras: &mut Extras,
     name: &str,

@@ -6,8 +6,8 @@ use crate::source::counts::Counts;
 
 /// The size in bytes of a record's head: its kind and its length.
 pub const RECORD: u64 = 9;
-/// The number of bytes at the beginning of an attachment that are read. They contain its times, name
-/// and media type, but seldom the attached file.
+/// The number of bytes at the beginning of an attachment that are read. They contain its times,
+/// name and media type, but seldom the attached file.
 pub const HEAD_OF_ATTACHMENT: u64 = 4096;
 
 /// Reads the numbers and texts of a record, one after the other.

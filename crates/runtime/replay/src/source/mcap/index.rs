@@ -25,8 +25,8 @@ const HEAD: u64 = 2 + 4;
 const ENTRY: usize = 16;
 const LEAST_MESSAGE: u64 = RECORD + MESSAGE_HEADER as u64;
 
-/// Opens the index of an MCAP file. The items of the source have no payload. The source fails at its
-/// end if the index does not fit the statistics of the file.
+/// Opens the index of an MCAP file. The items of the source have no payload. The source fails at
+/// its end if the index does not fit the statistics of the file.
 ///
 /// # Errors
 /// Fails if the file cannot be read, or if it has no usable index.

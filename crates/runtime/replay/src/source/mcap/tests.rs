@@ -309,8 +309,8 @@ fn an_index_that_disagrees_with_itself_is_not_used() {
     use ::mcap::records::op;
     let (whole, _) = summarised();
     assert!(listed(&changed(&whole, op::STATISTICS, |_| {})).is_some());
-    // Statistics: the numbers of messages and of chunks, the first and the last time, and a count of
-    // a channel. The index of a chunk: its first time, its position and its length.
+    // Statistics: the numbers of messages and of chunks, the first and the last time, and a count
+    // of a channel. The index of a chunk: its first time, its position and its length.
     for (kind, places) in [
         (op::STATISTICS, &[0, 22, 26, 34, 48][..]),
         (op::CHUNK_INDEX, &[0, 16, 24]),

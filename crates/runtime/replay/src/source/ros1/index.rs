@@ -17,8 +17,8 @@ const MOST_MESSAGES: usize = 1 << 20;
 /// chunk.
 const ENTRY: usize = 12;
 
-/// Opens the index of a bag. The items of the source have no payload. The source fails at its end if
-/// the indexes of the chunks do not fit the index of the bag.
+/// Opens the index of a bag. The items of the source have no payload. The source fails at its end
+/// if the indexes of the chunks do not fit the index of the bag.
 ///
 /// # Errors
 /// Fails if the file cannot be read, or if it has no usable index.
@@ -96,8 +96,8 @@ impl<R: Bytes> Index<R> {
         }
     }
 
-    /// Reads the head of the record at `at`, or returns `None` if it does not belong to the index of
-    /// a chunk.
+    /// Reads the head of the record at `at`, or returns `None` if it does not belong to the index
+    /// of a chunk.
     fn record(&mut self, at: u64) -> Result<Option<Head>> {
         Ok(match record::next(&mut self.bytes, at, self.survey.size)? {
             Next::Record(head) if head.is_whole && head.fields().op() == Some(INDEX) => Some(head),

@@ -129,8 +129,8 @@ fn indexed<R: Read + Seek>(bytes: &mut R, size: u64) -> Result<Option<Survey>> {
     Ok(is_whole.then_some(survey))
 }
 
-/// Adds the messages of a chunk that its record in the index states. Returns `None` if the record is
-/// damaged or too long.
+/// Adds the messages of a chunk that its record in the index states. Returns `None` if the record
+/// is damaged or too long.
 fn counted<R: Read + Seek>(
     bytes: &mut R,
     head: &Head,

@@ -42,8 +42,8 @@ pub fn read(path: &Path, shown: &str) -> std::result::Result<Box<dyn Source>, So
     }))
 }
 
-/// The number of messages, and the times of the first and the last one. The messages and the index of
-/// times must have the same.
+/// The number of messages, and the times of the first and the last one. The messages and the index
+/// of times must have the same.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Sums {
     messages: i64,
@@ -122,8 +122,8 @@ impl Times {
         Ok(())
     }
 
-    /// Reads the next rows of the table into the window, and returns their number. Returns `None` if
-    /// a message has no known topic.
+    /// Reads the next rows of the table into the window, and returns their number. Returns `None`
+    /// if a message has no known topic.
     fn rows(&mut self) -> Result<Option<usize>> {
         const COLUMNS: &str = "SELECT timestamp, topic_id, rowid FROM messages NOT INDEXED";
         let after = match self.last_row {

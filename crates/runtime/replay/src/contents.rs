@@ -304,8 +304,8 @@ impl Contents {
 
     /// Reads only the index of a recording, and returns what it shows: no sizes, no damage of
     /// messages, no requests. Returns `None` if the recording has no index, or if the index is
-    /// damaged, incomplete or disagrees with itself. After each item, calls `tell` with the number of
-    /// items so far.
+    /// damaged, incomplete or disagrees with itself. After each item, calls `tell` with the number
+    /// of items so far.
     pub fn of_index(path: &Path, tell: &mut dyn FnMut(u64)) -> Option<Contents> {
         let mut source = open_index(path).ok()?;
         let mut contents = Contents::of(&mut *source, tell);

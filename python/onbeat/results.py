@@ -14,8 +14,8 @@ from onbeat._decode import FrozenMap
 from onbeat._errors import Changed, NotKnown, PromiseBroken
 
 Verdict = Literal["passed", "not_known", "violated"]
-Kind = Literal["runs", "library", "preempted", "queued", "sleeps", "executor", "transport", "inputs", "timer",
-               "stolen", "unknown"]
+Kind = Literal["runs", "library", "preempted", "queued", "throttled", "sleeps", "executor", "transport",
+               "inputs", "timer", "stolen", "unknown"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,6 +203,10 @@ class Culprit:
     """The component that held the mutex."""
     woken_by: Component | None = None
     """The component that woke up the sleeping thread."""
+    call: str | None = None
+    """Kind of the call in which the thread slept, such as `sync`. None if a thread woke it up."""
+    socket: int | None = None
+    """Port of a full socket of the receiver, which dropped datagrams meanwhile."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,6 +276,28 @@ class Cause:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Together:
+    """Two causes that make executions late only together. The counts can be those of a sample."""
+
+    findings: tuple[int, ...]
+    """Indices of the two causes in the comparison's `findings`."""
+    late: int
+    """Number of late executions that were looked at."""
+    others: int
+    """Number of other executions that were looked at."""
+    late_with_both: int
+    """Number of late executions in which both causes are present."""
+    others_with_both: int
+    """Number of other executions in which both causes are present."""
+    late_with_one: int
+    """Number of late executions in which exactly one of the causes is present."""
+    others_with_one: int
+    """Number of other executions in which exactly one of the causes is present."""
+    chance: float
+    """Probability that chance alone gives such numbers."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Comparison:
     """The late executions beside the others."""
 
@@ -283,6 +309,8 @@ class Comparison:
     """Mean latency of the others, ns."""
     findings: tuple[Cause, ...]
     """Causes, the largest first."""
+    together: tuple[Together, ...] = ()
+    """Pairs of causes that make executions late only together, the surest first."""
 
 
 @dataclass(frozen=True, kw_only=True)

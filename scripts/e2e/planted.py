@@ -9,7 +9,7 @@ scan its cause, its stamp, and the times that the cause took, in ns (CLOCK_MONOT
 """
 
 import array
-
+import contextlib
 import ctypes
 import gc
 import hashlib
@@ -28,7 +28,7 @@ from std_msgs.msg import Int64, UInt8MultiArray
 from std_srvs.srv import Trigger
 
 CAUSES = ["neighbour", "equal", "lock", "callback", "sleep", "fsync", "faults", "quota", "garbage",
-          "interpreter", "group", "service", "inversion", "together", "apart", "big", "join"]
+          "interpreter", "group", "service", "inversion", "together", "apart", "big", "join", "writeback"]
 TIMES = 6
 PERIOD = 0.1
 PRIORITY = 5
@@ -37,6 +37,9 @@ DELAY_MS = 25
 SHORT_MS = 14
 LEAD = 0.017
 BIG = 2 << 20
+FILES = 1500
+# Scans without a cause after each planted one. The disk needs time to write the files.
+PAUSES = {"writeback": 6}
 CODES = 32
 CPU = int(os.environ.setdefault("PLANTED_CPU", str(max(os.sched_getaffinity(0)))))
 OTHERS = os.sched_getaffinity(0) - {CPU} or {CPU}
@@ -65,7 +68,8 @@ def schedule(policy, priority):
 
 def plan():
     """The causes of all scans, in order; None: no cause. The pool starts its threads with the first scans."""
-    return ["start", None] * 3 + [None] * 4 + [scan for cause in CAUSES for scan in [cause, None] * TIMES]
+    planted = [[cause, *[None] * PAUSES.get(cause, 1)] * TIMES for cause in CAUSES]
+    return ["start", None] * 3 + [None] * 4 + sum(planted, [])
 
 
 def code(cause):
@@ -126,9 +130,50 @@ def neighbour(name, priority, cpu):
         os.write(1, (time.thread_time_ns() - begin).to_bytes(8, "little"))
 
 
-def start(role):
+class Writeback:
+    """The kernel threads that write files to the disk."""
+
+    MASK = "/sys/devices/virtual/workqueue/writeback/cpumask"
+
+    def __init__(self, folder):
+        self.folder = os.path.join(folder, "written")
+        os.makedirs(self.folder, exist_ok=True)
+        self.number = 0
+
+    def dirty(self):
+        """Makes small files that are not on the disk yet."""
+        for name in os.listdir(self.folder):
+            os.unlink(os.path.join(self.folder, name))
+        self.number += 1
+        for i in range(FILES):
+            with open(os.path.join(self.folder, f"{self.number}-{i}"), "wb") as file:
+                file.write(b"x" * 4096)
+
+    def write(self):
+        """Has the kernel write the files on the victim's CPU."""
+        with open(self.MASK, encoding="ascii") as mask:
+            before = mask.read()
+        try:
+            Quota.write(self.MASK, f"{1 << CPU:x}")
+            os.sync()
+        finally:
+            Quota.write(self.MASK, before)
+
+
+def write_back(folder):
+    """For each byte on stdin, has the kernel write files."""
+    writeback = Writeback(folder)
+    while True:
+        writeback.dirty()
+        if not os.read(0, 1):
+            return
+        with contextlib.suppress(OSError):
+            writeback.write()
+
+
+def start(*role):
     """Starts a neighbour."""
-    return subprocess.Popen([sys.executable, os.path.abspath(__file__), role], stdin=subprocess.PIPE,
+    return subprocess.Popen([sys.executable, os.path.abspath(__file__), *role], stdin=subprocess.PIPE,
                             stdout=subprocess.PIPE, bufsize=0)
 
 
@@ -269,6 +314,7 @@ class Victim:
         self.memory = mmap.mmap(-1, 40 << 20)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
         self.neighbours = {name: start(name) for name in ("neighbour", "equal", "spoiler")}
+        self.neighbours["writeback"] = start("writeback", folder)
         try:
             self.quota = Quota()
         except OSError:
@@ -321,6 +367,14 @@ class Victim:
         spoiler.stdin.write(b"x")
         with self.mutex:
             return took_of(spoiler)
+
+    def meet_writeback(self):
+        """A thread of the kernel that writes files to the disk."""
+        schedule(os.SCHED_OTHER, 0)
+        self.neighbours["writeback"].stdin.write(b"x")
+        lost = lost_ns(lambda: busy(0.02))
+        schedule(os.SCHED_FIFO, PRIORITY)
+        return lost
 
     def meet_lock(self):
         """A lock that a sleeping thread holds."""
@@ -510,6 +564,7 @@ def main():
     roles = {"sensor": lambda: sensor(*rest), "answer": answer, "member": lambda: run_member(*rest),
              "source": lambda: run_source(*rest),
              "neighbour": lambda: neighbour(role, PRIORITY + 5, CPU), "equal": lambda: neighbour(role, PRIORITY, CPU),
+             "writeback": lambda: write_back(*rest),
              "upstream": lambda: neighbour(role, PRIORITY + 5, CPU),
              "spoiler": lambda: neighbour(role, PRIORITY + 5, min(OTHERS))}
     if role in roles:

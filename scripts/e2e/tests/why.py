@@ -14,13 +14,13 @@ SECONDS = 9
 SLOW = "/fusion:timer(970ms)"
 
 
-def explained(harness, name, *words):
+def explained(harness, name, *words, how=()):
     """Records the nodes and explains all executions of their chain. Returns the explanation and when the
-    slow callback was busy."""
+    slow callback was busy. `how` are more words of `onbeat record`."""
     truth = harness.new_file(name + ".truth.json")
     cpu = max(os.sched_getaffinity(0))
     trace = harness.record(name, [harness.python("kilted"), DELAYED, str(SECONDS), "--cpu", str(cpu), *words,
-                                  truth])
+                                  truth], how=how)
     out = harness.onbeat("why", trace, "--from", "/scanner", "--to", "/delayed/out", "--all", "--json")
     why = json.loads(out)
     model = harness.model(name, trace)
@@ -45,6 +45,13 @@ def blamed(execution, is_culprit):
     return sum(s["ns"] for s in execution["stretches"] if is_culprit(s.get("by", {})))
 
 
+def unknown_of_late(why):
+    """The share of the latency of late executions whose cause is unknown."""
+    late = [e for e in why["executions"] if e["late"]]
+    unknown = sum(s["ns"] for e in late for s in e["stretches"] if s["kind"] == "unknown")
+    return unknown / max(1, sum(e["latency_ns"] for e in late))
+
+
 def compare(harness, name, why, bursts, is_culprit):
     """Complaints: the planted time is not attributed, or is not the first finding."""
     executions = [e for e in why["executions"] if overlap(e, bursts) > 1e6]
@@ -52,7 +59,7 @@ def compare(harness, name, why, bursts, is_culprit):
     found = sum(blamed(e, is_culprit) for e in executions)
     harness.figures.append(f"{name}: {planted / 1e6:.0f} ms planted in {len(executions)} executions, "
                            f"{found / planted * 100 if planted else 0:.1f} % attributed, "
-                           f"{why['unknown_share'] * 100:.2f} % unknown")
+                           f"{unknown_of_late(why) * 100:.2f} % of the late ones unknown")
     wrong = []
     if len(executions) < 5:
         wrong.append(f"{name}: only {len(executions)} executions met it")
@@ -61,8 +68,10 @@ def compare(harness, name, why, bursts, is_culprit):
     findings = why["comparison"]["findings"]
     if not findings or not is_culprit(findings[0].get("by", {})):
         wrong.append(f"{name}: {why['sentence']}")
-    if why["unknown_share"] > 0.02:
-        wrong.append(f"{name}: {why['unknown_share'] * 100:.1f} % are unknown")
+    most = 0.1 if "preload" in name else 0.02
+    if max(why["unknown_share"], unknown_of_late(why)) > most:
+        wrong.append(f"{name}: {why['unknown_share'] * 100:.1f} % are unknown, {unknown_of_late(why) * 100:.1f} % of the "
+                     "late executions")
     return wrong
 
 
@@ -84,6 +93,9 @@ def why_names_a_slow_callback_and_a_busy_neighbour(harness):
     wrong = compare(harness, "slow callback", why, bursts, is_slow)
     if SLOW not in why["sentence"]:
         wrong.append(f"not said: {why['sentence']}")
+    # Without root, the recording shows which callback ran, but not who had the CPU.
+    why, bursts = explained(harness, "why-slow-preload", "--slow", "60", how=["--preload"])
+    wrong += compare(harness, "slow callback, preload", why, bursts, is_slow)
     log = harness.new_file("why-bursts.csv")
     cpu = max(os.sched_getaffinity(0))
     with subprocess.Popen([sys.executable, BURNER, "--cpu", str(cpu), "--period", "713", "--busy", "40",

@@ -6,7 +6,9 @@ import os
 from harness import load
 from registry import expect, test
 
-LOSSY = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "lossy.py")
+APPLICATIONS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+LOSSY = os.path.join(APPLICATIONS, "lossy.py")
+OVERFLOWING = os.path.join(APPLICATIONS, "overflowing.py")
 SECONDS = 14
 SLOW = "/eater:timer(400ms)"
 RIGHT = "/joiner:subscription(/lossy/right)"
@@ -63,4 +65,31 @@ def why_names_the_cause_of_each_lost_item_and_request(harness):
     if not without - open_ones <= kinds.get("no_response", 0) <= without or without < 3:
         wrong.append(f"/lossy/echo: {without} of {truth['asked']} requests got no response, found {kinds}")
     harness.figures.append(f"{truth['missing']} of {truth['scans'] + truth['missing']} scans overwritten, requests {kinds}")
+    expect(wrong)
+
+
+@test
+def why_names_a_full_socket_as_the_cause_of_lost_items(harness):
+    """Images of 4 MB overflow the receive buffer of a socket: their losses have this cause, with its port."""
+    path = harness.new_file("why-socket.truth.json")
+    trace = harness.record("why-socket", [harness.python("kilted"), OVERFLOWING, "10", path])
+    truth = load(path)
+    lost = json.loads(harness.onbeat("why", trace, "--lost", "/overflowing/image", "--json"))
+    image, = lost["topics"]
+    got = truth["got"]
+    missing = got[-1] - got[0] + 1 - len(got)
+    found = count(image, "socket")
+    harness.figures.append(f"{found} of {missing} lost images were dropped at a socket; "
+                           f"the kernel dropped {truth['dropped']} datagrams")
+    wrong = []
+    if missing < 20 or not truth["dropped"]:
+        wrong.append(f"only {missing} images were lost, and the kernel dropped {truth['dropped']} datagrams")
+    if image["executed"] != len(got):
+        wrong.append(f"{len(got)} images were executed, found {image['executed']}")
+    # The recorder must find the process of the socket first.
+    if not 0.9 * missing <= found <= missing + 5:
+        wrong.append(f"{missing} images were dropped at a socket, found {image['causes']}")
+    ports = {cause.get("port") for cause in image["causes"] if cause["kind"] == "socket"}
+    if len(ports) != 1 or not min(ports) > 1024:
+        wrong.append(f"the socket has the ports {ports}")
     expect(wrong)

@@ -2,6 +2,7 @@
 
 use onbeat_document::schema::Component;
 use onbeat_synth::Synth;
+use onbeat_trace::CallKind;
 use onbeat_why::every::{CulpritId, Cut};
 use onbeat_why::{Culprit, Kind, Reason, Stretch};
 use rustc_hash::FxHashMap;
@@ -83,12 +84,20 @@ pub struct CauseRow {
 /// The number that marks a culprit as a callback in [`Cause`]. All other numbers mark components.
 const CALLBACK: u8 = 0;
 
+/// The number that marks a culprit as a kind of call.
+const CALL: u8 = 4;
+
+/// The number that marks a culprit as the port of a full socket.
+const SOCKET: u8 = 5;
+
 fn number(culprit: CulpritId) -> (u8, u32) {
     match culprit {
         CulpritId::Callback(n) => (CALLBACK, n),
         CulpritId::Thread(n) => (1, n),
         CulpritId::MutexOf(n) => (2, n),
         CulpritId::WokenBy(n) => (3, n),
+        CulpritId::Call(call) => (CALL, call as u32),
+        CulpritId::Socket(port) => (SOCKET, port.into()),
     }
 }
 
@@ -226,6 +235,11 @@ fn culprit(
         CALLBACK => id(number).map(Culprit::Callback),
         1 => component().map(Culprit::Thread),
         2 => component().map(Culprit::MutexOf),
+        CALL => CallKind::ALL
+            .get(number as usize)
+            .copied()
+            .map(Culprit::Call),
+        SOCKET => u16::try_from(number).ok().map(Culprit::Socket),
         _ => component().map(Culprit::WokenBy),
     }
 }

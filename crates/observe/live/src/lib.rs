@@ -309,6 +309,7 @@ impl Live {
             None => {
                 self.synth.drain_held();
                 self.synth.drain_joins();
+                self.synth.drain_asked();
                 self.synth.drain_arrivals();
             }
         }

@@ -1,8 +1,9 @@
 //! Decodes a record of the ring buffer into an event of the trace or a message to the recorder.
 
+use crate::calls;
 use crate::records::{
     self, kind, CpuClock, DdsListener, Fields, Head, LibraryLoaded, LoaderSeen, ProcessSeen,
-    WokenIn,
+    SleepIn, UdpDrop, WokenIn,
 };
 use onbeat_trace::{Event, EventKind};
 
@@ -49,6 +50,16 @@ pub enum Decoded {
         pid: u32,
         cpu_ns: u64,
     },
+    /// The kernel dropped datagrams, because a UDP socket had no room for them. `socket` is the
+    /// socket's address and `inode` its number in /proc.
+    UdpDrop {
+        time_ns: u64,
+        cpu: u16,
+        socket: u64,
+        inode: u64,
+        port: u16,
+        count: u32,
+    },
     /// The handles in the wait set of a thread whose process ran before the recording began.
     WaitSet(WaitSet),
 }
@@ -61,7 +72,8 @@ impl Decoded {
             Decoded::Event(event) => Some(event.time_ns),
             Decoded::Process { time_ns, .. }
             | Decoded::Thread { time_ns, .. }
-            | Decoded::CpuClock { time_ns, .. } => Some(*time_ns),
+            | Decoded::CpuClock { time_ns, .. }
+            | Decoded::UdpDrop { time_ns, .. } => Some(*time_ns),
             Decoded::WaitSet(set) => Some(set.time_ns),
             Decoded::Library { .. } | Decoded::Listener { .. } | Decoded::Followed { .. } => None,
         }
@@ -123,6 +135,10 @@ pub fn decode(record: &[u8]) -> Option<Decoded> {
             };
             Some(event(&head, switch_in))
         }
+        kind::SLEEP_IN => {
+            let call = calls::kind_of(SleepIn::read(fields).number);
+            Some(event(&head, EventKind::Sleep { call }))
+        }
         kind::PROCESS_SEEN => Some(Decoded::Process {
             pid,
             time_ns,
@@ -156,6 +172,17 @@ pub fn decode(record: &[u8]) -> Option<Decoded> {
             pid,
             cpu_ns: CpuClock::read(fields).cpu_ns,
         }),
+        kind::UDP_DROP => {
+            let drop = UdpDrop::read(fields);
+            Some(Decoded::UdpDrop {
+                time_ns,
+                cpu,
+                socket: drop.socket,
+                inode: drop.inode,
+                port: drop.port,
+                count: drop.count,
+            })
+        }
         kind::WAIT_SET => {
             let set = records::WaitSet::read(fields);
             Some(Decoded::WaitSet(WaitSet {
@@ -178,7 +205,7 @@ pub fn decode(record: &[u8]) -> Option<Decoded> {
 mod tests {
     use super::*;
     use crate::records::testing::record;
-    use onbeat_trace::EventKind;
+    use onbeat_trace::{CallKind, EventKind};
 
     fn humble_talker() -> Vec<Vec<u8>> {
         let number = |n: u64| n.to_le_bytes();
@@ -298,6 +325,16 @@ mod tests {
         };
         assert_eq!(kinds, [EventKind::Woken { ready_ns: 300 }, switch_in]);
         assert_eq!(before(&humble_talker()[0]), None);
+    }
+
+    #[test]
+    fn a_record_of_the_kind_sleep_in_gives_the_kind_of_the_call() {
+        for (number, call) in [(-1, CallKind::PageFault), (libc::SYS_fsync, CallKind::Sync)] {
+            let decoded = decode(&record("sleep_in", &[("number", &number.to_le_bytes())]));
+            let is_right =
+                matches!(&decoded, Some(Decoded::Event(e)) if e.kind == EventKind::Sleep { call });
+            assert!(is_right, "{decoded:?}");
+        }
     }
 
     #[test]

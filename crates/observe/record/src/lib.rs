@@ -4,6 +4,7 @@
 //! hits a probe: [`probes`] lists the probes, [`placement`] places them, and `libraries` attaches
 //! them. The BPF program puts a record (`records`) into the ring buffer (`kernel`). `decode` turns
 //! the record into an event, and [`recorder`] writes the event into a trace directory.
+mod calls;
 mod command;
 mod decode;
 mod descriptors;

@@ -9,7 +9,7 @@
 //! the item appends its own steps. When an execution ends, the steps before it give the latency and
 //! the shares of all callbacks and edges.
 
-use crate::followed::{Arrival, ChainEnd, ChainStep, Joined, PathStep};
+use crate::followed::{Arrival, Asked, ChainEnd, ChainStep, Joined, PathStep};
 use crate::index::{NameId, OriginsId, PathId, StepId, VertexId};
 use crate::marks::Marks;
 use crate::mode_rules::{ModeId, PerMode, Switches};
@@ -404,12 +404,16 @@ pub(crate) struct Followed {
     pub(crate) ends: Vec<ChainEnd>,
     pub(crate) joined: Vec<Joined>,
     pub(crate) arrivals: Vec<Arrival>,
+    pub(crate) asked: Vec<Asked>,
     pub(crate) spare: Vec<Vec<ChainStep>>,
 }
 
 impl Followed {
     pub(crate) fn is_empty(&self) -> bool {
-        self.ends.is_empty() && self.joined.is_empty() && self.arrivals.is_empty()
+        self.ends.is_empty()
+            && self.joined.is_empty()
+            && self.arrivals.is_empty()
+            && self.asked.is_empty()
     }
 }
 

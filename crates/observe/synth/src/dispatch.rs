@@ -70,6 +70,10 @@ impl Synth {
                 let ti = self.thread(event, time);
                 self.spans.needs_mutex(ti);
             }
+            // Only explanations need these.
+            EventKind::Sleep { .. }
+            | EventKind::Throttled { .. }
+            | EventKind::SocketDrop { .. } => {}
             EventKind::ClockOffset {
                 realtime_minus_monotonic_ns: offset,
             } => {
@@ -308,6 +312,9 @@ impl Synth {
             | EventKind::Moved
             | EventKind::Bystander { .. }
             | EventKind::LockWait { .. }
+            | EventKind::Sleep { .. }
+            | EventKind::Throttled { .. }
+            | EventKind::SocketDrop { .. }
             | EventKind::ClockOffset { .. }
             | EventKind::Lost { .. } => {}
         }

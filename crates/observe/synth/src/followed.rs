@@ -93,6 +93,20 @@ pub struct Arrival {
     pub released: bool,
 }
 
+/// A request of a callback to a service, and its response. Times are CLOCK_MONOTONIC.
+#[allow(missing_docs)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asked {
+    /// The number of the callback that sent the request, as an index into
+    /// [`Synth::callback_ids`](super::Synth::callback_ids).
+    pub from: u32,
+    /// The number of the service's callback.
+    pub to: u32,
+    pub sent_ns: u64,
+    /// The time at which the client took the response.
+    pub received_ns: u64,
+}
+
 /// A time in which the thread `tid` was ready to run while the thread `by_tid` had the CPU. Times
 /// are CLOCK_MONOTONIC.
 #[allow(missing_docs)]

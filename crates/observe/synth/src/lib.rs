@@ -60,7 +60,7 @@ use detail::{ExecutionSeen, ItemSeen};
 use entities::Entities;
 use events::SpanEvent;
 use flow::Flow;
-use followed::{Arrival, ChainEnd, ChainStep, Held, Joined, PathStep};
+use followed::{Arrival, Asked, ChainEnd, ChainStep, Held, Joined, PathStep};
 use helpers::Helpers;
 use modes::Modes;
 use named::{Named, ThreadNames};
@@ -244,7 +244,8 @@ impl Synth {
         self.flow.observer.list().drain(..)
     }
 
-    /// Starts to keep executions of chains, joins of synchronisers, arrivals and waits for CPUs.
+    /// Starts to keep executions of chains, joins of synchronisers, arrivals, answered requests and
+    /// waits for CPUs.
     /// From now on, the caller must drain them after every few events.
     pub fn follow(&mut self) {
         self.flow.lineage.paths.followed.get_or_insert_default();
@@ -331,6 +332,12 @@ impl Synth {
     pub fn drain_joins(&mut self) -> std::vec::Drain<'_, Joined> {
         let followed = &mut self.flow.lineage.paths.followed;
         followed.get_or_insert_default().joined.drain(..)
+    }
+
+    /// Returns the requests that were answered since the last call, and removes them.
+    pub fn drain_asked(&mut self) -> std::vec::Drain<'_, Asked> {
+        let followed = &mut self.flow.lineage.paths.followed;
+        followed.get_or_insert_default().asked.drain(..)
     }
 
     /// Returns the waits for CPUs that ended since the last call, and removes them. Returns none if

@@ -210,9 +210,11 @@ fn cells(ty: FieldType) -> Cells {
         FieldType::Int | FieldType::Stamp | FieldType::OptStamp => Cells::I64(Vec::new()),
         FieldType::Tid | FieldType::Byte | FieldType::Word => Cells::U32(Vec::new()),
         FieldType::Flag => Cells::Flag(Vec::new()),
-        FieldType::Gid | FieldType::Text | FieldType::Endpoint | FieldType::Execute => {
-            Cells::Text(Vec::new())
-        }
+        FieldType::Gid
+        | FieldType::Text
+        | FieldType::Endpoint
+        | FieldType::Execute
+        | FieldType::Call => Cells::Text(Vec::new()),
     }
 }
 

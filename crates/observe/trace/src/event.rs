@@ -53,6 +53,93 @@ pub enum ExecuteKind {
     Client,
 }
 
+/// The kind of call in which a thread sleeps.
+#[allow(missing_docs)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum CallKind {
+    /// `futex`: the thread waits for a lock, a condition variable or another thread.
+    Futex,
+    /// `nanosleep` and `clock_nanosleep`: the thread waits for a time.
+    Sleep,
+    /// No call: the thread touched memory that the kernel must provide first.
+    PageFault,
+    /// `poll`, `select`, `epoll_wait` and their variants.
+    Poll,
+    /// `read` and its variants.
+    Read,
+    /// `write`, `sendfile` and their variants.
+    Write,
+    /// `fsync` and other calls that wait until data is on the disk.
+    Sync,
+    /// Calls that open, close, find, rename or remove files.
+    File,
+    /// `sendto` and its variants.
+    Send,
+    /// `recvfrom` and its variants.
+    Receive,
+    /// `connect` and `accept`.
+    Connect,
+    /// `mmap` and other calls that change the memory of the process.
+    Memory,
+    Ioctl,
+    /// `wait4` and `waitid`: the thread waits for a child process.
+    Child,
+    /// The thread waits for a signal.
+    Signal,
+    /// Calls that create a process or thread, or start a program.
+    Process,
+    Other,
+}
+
+impl CallKind {
+    /// All kinds of calls. The place of a kind in this list is its number in files.
+    pub const ALL: [CallKind; 17] = [
+        CallKind::Futex,
+        CallKind::Sleep,
+        CallKind::PageFault,
+        CallKind::Poll,
+        CallKind::Read,
+        CallKind::Write,
+        CallKind::Sync,
+        CallKind::File,
+        CallKind::Send,
+        CallKind::Receive,
+        CallKind::Connect,
+        CallKind::Memory,
+        CallKind::Ioctl,
+        CallKind::Child,
+        CallKind::Signal,
+        CallKind::Process,
+        CallKind::Other,
+    ];
+
+    /// The words of [`CallKind::ALL`], as the text form and tables spell them.
+    pub const WORDS: [&str; 17] = [
+        "futex",
+        "sleep",
+        "page_fault",
+        "poll",
+        "read",
+        "write",
+        "sync",
+        "file",
+        "send",
+        "receive",
+        "connect",
+        "memory",
+        "ioctl",
+        "child",
+        "signal",
+        "process",
+        "other",
+    ];
+
+    /// Returns the word of the kind, such as `page_fault`.
+    pub fn word(self) -> &'static str {
+        CallKind::WORDS[self as usize]
+    }
+}
+
 /// The kind of an event. The comment of a variant names the tracepoint or function from which the
 /// event comes. Fields have the names of the tracepoint's arguments.
 #[allow(missing_docs)]
@@ -356,6 +443,20 @@ pub enum EventKind {
     /// mutex. glibc writes it there, or the kernel for a mutex with priority inheritance. The event
     /// comes just before the thread's `SwitchOut`.
     LockWait { lock: u64, owner_tid: u32 },
+    /// This thread goes to sleep within a call of this kind (`sched_switch`). The event comes just
+    /// before the thread's `SwitchOut`. Only threads that run callbacks or publish have this event.
+    /// It is missing if the thread waits for work in `rcl_wait`, or if a `LockWait` says for which
+    /// mutex the thread sleeps.
+    Sleep { call: CallKind },
+    /// The scheduler withheld the CPU from this thread for `throttled_ns`, because the thread or
+    /// its control group had used up its CPU time (`sched_switch`). The event comes just before the
+    /// `SwitchIn` that ends the wait. If `first` is true, the time counts from the beginning of the
+    /// wait, otherwise it lies at the end of the wait.
+    Throttled { throttled_ns: u64, first: bool },
+    /// The kernel dropped `count` datagrams since the previous event of this kind for this socket,
+    /// because the receive buffer of a UDP socket was full (`udp_fail_queue_rcv_skb`). `port` is the
+    /// socket's own port. The event's pid is that of the process with the socket, and so is its tid.
+    SocketDrop { port: u16, count: u64 },
 
     // ---- The recorder's own events
     /// The recorder begins to observe this process. `late` is true if the process ran before the

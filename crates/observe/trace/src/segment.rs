@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 /// The first bytes of every trace file. They include line ends, so that a transfer that changed
 /// line ends is detected.
 pub(crate) const MAGIC: [u8; 8] = *b"\x89OBT\r\n\x1a\n";
-pub(crate) const VERSION: u16 = 5;
+pub(crate) const VERSION: u16 = 6;
 
 /// The oldest format version that onbeat reads. Its only difference from later versions is that it
 /// lacks some kinds of events.

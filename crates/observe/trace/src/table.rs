@@ -2,7 +2,7 @@
 //!
 //! The block format, the text form, the Parquet columns and the test generators derive from the
 //! table. A new kind of event is therefore one new line here.
-use crate::event::{EndpointKind, EventKind, ExecuteKind, Name};
+use crate::event::{CallKind, EndpointKind, EventKind, ExecuteKind, Name};
 
 /// A receiver of an event's fields. Its methods are called in the order in which the table of event
 /// kinds lists the fields.
@@ -83,6 +83,7 @@ pub enum FieldType {
     Text,
     Endpoint,
     Execute,
+    Call,
 }
 
 #[allow(missing_docs)]
@@ -196,6 +197,19 @@ codec!(
         2 => ExecuteKind::Service,
         _ => ExecuteKind::Client,
     })
+);
+
+codec!(
+    Call,
+    CallKind,
+    |s, f, v| s.choice(f, &CallKind::WORDS, *v as u8),
+    |s, f| {
+        let number = s.choice(f, &CallKind::WORDS)?;
+        Ok(CallKind::ALL
+            .get(usize::from(number))
+            .copied()
+            .unwrap_or(CallKind::Other))
+    }
 );
 
 macro_rules! kinds {
@@ -342,6 +356,9 @@ kinds! {
     90 "lock_wait" run LockWait { lock: Handle, owner_tid: Tid }
     91 "cpu_time" run CpuTime { used_ns: Uint, since_switch: Flag }
     92 "moved" run Moved {}
+    93 "sleep" run Sleep { call: Call }
+    94 "throttled" run Throttled { throttled_ns: Uint, first: Flag }
+    95 "socket_drop" run SocketDrop { port: Word, count: Uint }
 
     100 "process" state Process { command: Text, distribution: Text, rmw: Text, late: Flag }
     101 "thread" state Thread { comm: Text, policy: Byte, priority: Byte, cpus: Mask }

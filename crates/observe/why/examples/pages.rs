@@ -135,6 +135,7 @@ fn page(
                 chance: 0.0,
                 during: Vec::new(),
             }],
+            together: Vec::new(),
         }),
         overview: Overview {
             width_ns: 20 * PERIOD_NS,

@@ -1,9 +1,11 @@
 //! Compares late executions with the others: what takes longer in them, by how much, and how
 //! regularly.
 
-use crate::cut::{By, Meanwhile, Piece};
-use crate::kind::{Kind, Reason};
+use crate::cut::{By, Cause, Meanwhile, Piece};
+use crate::fisher::{chance, CHANCE};
+use crate::kind::{call_text, Kind, Reason};
 use crate::stretch::{title, Culprit, During, Names};
+use crate::together::{Sample, Together};
 use onbeat_document::dist::Dist;
 use onbeat_document::text::duration;
 use rustc_hash::FxHashMap;
@@ -21,10 +23,6 @@ const SHARE_SAID: f64 = 0.8;
 
 const CAUSES_IN_SENTENCE_MAX: usize = 3;
 
-/// The probability above which [`Comparison::sentence`] says that a cause may be chance. It is
-/// compared with [`Finding::chance`].
-const CHANCE: f64 = 0.05;
-
 /// The comparison of late executions with other executions: what takes longer in the late ones.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -35,6 +33,9 @@ pub struct Comparison {
     pub others_mean_ns: f64,
     /// The causes that take longer in late executions, the largest first.
     pub findings: Vec<Finding>,
+    /// The pairs of causes that make executions late only together, the surest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub together: Vec<Together>,
 }
 
 /// A cause on which late executions spend more time than others.
@@ -90,13 +91,6 @@ pub fn late_limit(latency: &Dist) -> u64 {
     0
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Cause {
-    kind: Kind,
-    place: u32,
-    by: By,
-}
-
 #[derive(Debug, Clone, Default)]
 struct Times {
     late: Dist,
@@ -113,6 +107,7 @@ pub(crate) struct Sums {
     late: (u64, u128),
     others: (u64, u128),
     causes: FxHashMap<Cause, Times>,
+    sample: Sample,
     /// The causes of the execution that is being added. The list stays allocated for the next
     /// execution.
     room: Vec<(Cause, u64)>,
@@ -126,6 +121,7 @@ impl Sums {
             late: (0, 0),
             others: (0, 0),
             causes: FxHashMap::default(),
+            sample: Sample::default(),
             room: Vec::new(),
         }
     }
@@ -166,6 +162,7 @@ impl Sums {
                 *sum += u128::from(ns);
             }
         }
+        self.sample.add(late, &times);
         for (cause, ns) in times.drain(..) {
             let of = self.causes.entry(cause).or_default();
             let dist = if late { &mut of.late } else { &mut of.others };
@@ -207,7 +204,7 @@ impl Sums {
                 .filter(|d| d.1 > 0.0)
                 .collect();
             during.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-            Some(Finding {
+            let finding = Finding {
                 kind: cause.kind,
                 place: names.id(cause.place),
                 by: names.culprit(cause.by),
@@ -221,14 +218,17 @@ impl Sums {
                 others_with,
                 chance: chance((late_with, late), (others_with, others)),
                 during,
-            })
+            };
+            Some((*cause, finding))
         };
-        let mut findings: Vec<Finding> = self.causes.iter().filter_map(finding).collect();
-        findings.sort_by(|a, b| {
+        let mut found: Vec<(Cause, Finding)> = self.causes.iter().filter_map(finding).collect();
+        found.sort_by(|(_, a), (_, b)| {
             let key = |f: &Finding| (f.kind, f.place.clone(), f.by.clone());
             let larger = b.explained_ns.total_cmp(&a.explained_ns);
             larger.then_with(|| key(a).cmp(&key(b)))
         });
+        let causes: Vec<(Cause, f64)> = found.iter().map(|(c, f)| (*c, f.present_ns)).collect();
+        let mut findings: Vec<Finding> = found.into_iter().map(|(_, f)| f).collect();
         let tests = findings.len() as f64;
         for finding in &mut findings {
             finding.chance = (finding.chance * tests).min(1.0);
@@ -239,6 +239,7 @@ impl Sums {
             late_mean_ns: late_mean,
             others_mean_ns: others_mean,
             findings,
+            together: self.sample.together(&causes),
         })
     }
 }
@@ -249,38 +250,6 @@ fn count_from(dist: &Dist, limit_ns: f64) -> u64 {
     let middle = |&(low, width, _): &(u64, u64, u64)| low as f64 + (width - 1) as f64 / 2.0;
     let above = dist.buckets().filter(|b| middle(b) >= limit_ns);
     above.map(|b| b.2).sum()
-}
-
-/// Returns the probability that chance alone gives the cause to at least `with` of the `late`
-/// executions. It assumes that the late executions are drawn at random from all executions, and
-/// that `with + others_with` of all executions have the cause.
-fn chance((with, late): (u64, u64), (others_with, others): (u64, u64)) -> f64 {
-    let (all, having) = (late + others, with + others_with);
-    let whole = ln_choose(all, late);
-    let p = |k: u64| {
-        let rest = late - k;
-        match all - having < rest {
-            true => 0.0,
-            false => (ln_choose(having, k) + ln_choose(all - having, rest) - whole).exp(),
-        }
-    };
-    let sum: f64 = (with..=late.min(having)).map(p).sum();
-    sum.min(1.0)
-}
-
-fn ln_choose(n: u64, k: u64) -> f64 {
-    ln_factorial(n) - ln_factorial(k) - ln_factorial(n - k)
-}
-
-/// Returns ln(n!). Computes it as a sum for `n` up to 32, and by Stirling's series for a larger
-/// `n`.
-fn ln_factorial(n: u64) -> f64 {
-    if n <= 32 {
-        return (2..=n).map(|i| (i as f64).ln()).sum();
-    }
-    let x = n as f64;
-    let series = 1.0 / (12.0 * x) - 1.0 / (360.0 * x.powi(3)) + 1.0 / (1260.0 * x.powi(5));
-    x * x.ln() - x + 0.5 * (2.0 * std::f64::consts::PI * x).ln() + series
 }
 
 impl Comparison {
@@ -318,7 +287,7 @@ impl Comparison {
             1 => format!("The latency of the late execution is {excess} longer than the mean latency of the other {others}."),
             n => format!("The mean latency of the {n} late executions is {excess} longer than that of the other {others}."),
         };
-        match said.split_last() {
+        let text = match said.split_last() {
             None => {
                 format!("{difference} No single cause explains 1 % or more of this difference.")
             }
@@ -327,7 +296,17 @@ impl Comparison {
                 let before = before.join(", ");
                 format!("{difference} Of this difference, {before}, and {last}.")
             }
+        };
+        match self.pair_in_words() {
+            Some(pair) => format!("{text} {pair}"),
+            None => text,
         }
+    }
+
+    fn pair_in_words(&self) -> Option<String> {
+        let pair = self.together.first()?;
+        let [a, b] = pair.findings.map(|n| self.findings.get(n));
+        Some(pair.sentence(&a?.text(), &b?.text()))
     }
 }
 
@@ -352,7 +331,16 @@ impl Finding {
                 "time in which {place} waited for a CPU{}",
                 with_culprit(" behind ")
             ),
+            Kind::Throttled => {
+                format!("time in which {place} was throttled, because its CPU time was used up")
+            }
             Kind::Sleeps => match &self.by {
+                Some(Culprit::Call(call)) => {
+                    format!("time in which {place} slept in {}", call_text(*call))
+                }
+                Some(Culprit::Callback(id)) => {
+                    format!("time in which {place} slept, waiting for the response of {id}")
+                }
                 Some(Culprit::MutexOf(owner)) => {
                     format!(
                         "time in which {place} slept, waiting for a mutex held by {}",
@@ -419,32 +407,6 @@ mod tests {
         assert_eq!(late_limit(&Dist::new()), 0);
         // Executions of equal length are late together.
         assert_eq!(late_limit(&dist([5; 100])), 4);
-    }
-
-    #[test]
-    fn the_probability_of_a_difference_equals_fishers_exact_test() {
-        // 3 of 3 late ones and 1 of 7 others: (C(4,3) C(6,0)) / C(10,3) = 4 / 120.
-        let p = chance((3, 3), (1, 7));
-        assert!((p - 4.0 / 120.0).abs() < 1e-12, "{p}");
-        assert!((chance((0, 3), (4, 7)) - 1.0).abs() < 1e-12);
-        assert!((chance((3, 3), (7, 7)) - 1.0).abs() < 1e-12);
-        // 12 of 12 late ones and 3 of 588 others: C(585, 0) C(15, 12) / C(600, 12).
-        let choose = |n: u64, k: u64| (0..k).fold(1.0, |c, i| c * (n - i) as f64 / (k - i) as f64);
-        let exact = choose(15, 12) / choose(600, 12);
-        let p = chance((12, 12), (3, 588));
-        assert!((p / exact - 1.0).abs() < 1e-9, "{p} {exact}");
-    }
-
-    #[test]
-    fn the_logarithm_of_a_factorial_is_exact_for_small_and_large_numbers() {
-        let sum = |n: u64| (2..=n).map(|i| (i as f64).ln()).sum::<f64>();
-        for n in [0, 1, 2, 32, 33, 34, 100, 5000] {
-            let (is, exact) = (ln_factorial(n), sum(n));
-            assert!(
-                (is - exact).abs() < 1e-9 * exact.max(1.0),
-                "{n}: {is} {exact}"
-            );
-        }
     }
 
     #[test]

@@ -5,16 +5,21 @@
 //! history of the threads says what happened in each share.
 
 use crate::facts::Facts;
-use crate::history::{History, Ran, Slice, State};
+use crate::history::{History, Ran, Sleep, Slice, State};
 use crate::kind::{Kind, Reason};
 use onbeat_document::schema::CallbackType;
 use onbeat_synth::followed::ChainStep;
+use onbeat_trace::CallKind;
 use rustc_hash::FxHashMap;
 
 /// The longest time in ns from the end of one execution to the start of the next one in the same
 /// callback group. The executor needs this time to look for work and to wake up a thread. After a
 /// longer time, the second execution does not count as waiting for the first one.
 const TURN_NS: u64 = 10_000_000;
+
+/// The shortest transport in ns for which a full socket can be the cause. The middleware needs at
+/// least this time to find out that a datagram is missing, and to send it again.
+const REPEATED_NS: u64 = 2_000_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum By {
@@ -23,7 +28,19 @@ pub(crate) enum By {
     Thread(u32),
     Owner(u32),
     Waker(u32),
+    /// The kind of call in which the thread slept. Nobody in its process woke it up.
+    Call(CallKind),
+    /// The port of a socket that dropped datagrams, because it was full.
+    Socket(u16),
     Reason(Reason),
+}
+
+/// The cause of a piece, whatever its culprit did meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Cause {
+    pub(crate) kind: Kind,
+    pub(crate) place: u32,
+    pub(crate) by: By,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -101,12 +118,18 @@ fn of_state(state: State) -> (Kind, By) {
         State::Stolen => (Kind::Stolen, By::Nobody),
         State::Preempted { by } => (Kind::Preempted, By::Thread(by)),
         State::Queued { by } => (Kind::Queued, By::Thread(by)),
+        State::Throttled => (Kind::Throttled, By::Nobody),
         State::Asleep {
-            lock: Some(owner), ..
+            within: Some(Sleep::Mutex(owner)),
+            ..
         } => (Kind::Sleeps, By::Owner(owner)),
         State::Asleep {
             waker: Some(waker), ..
         } => (Kind::Sleeps, By::Waker(waker)),
+        State::Asleep {
+            within: Some(Sleep::Call(call)),
+            ..
+        } => (Kind::Sleeps, By::Call(call)),
         State::Asleep { .. } => (Kind::Sleeps, By::Nobody),
         State::Unknown(reason) => (Kind::Unknown, By::Reason(reason)),
     }
@@ -162,9 +185,27 @@ impl<F: Facts> Known<'_, F> {
                 (Kind::Sleeps, By::Owner(owner)) => {
                     self.owner(pieces, step.callback, owner, slice.end);
                 }
+                (Kind::Sleeps, _) => {
+                    let by = self.service(step.callback, &slice, by).unwrap_or(by);
+                    pieces.until(slice.end, piece(step.callback, kind, by, None));
+                }
                 _ => pieces.until(slice.end, piece(step.callback, kind, by, None)),
             }
         }
+    }
+
+    /// Returns the service for whose response the callback slept, or `None` if it slept for another
+    /// reason. `by` is what the history says about the sleep.
+    fn service(&self, callback: u32, slice: &Slice, by: By) -> Option<By> {
+        let is_certain = match by {
+            // The response comes with another thread of the process, or to this one.
+            By::Waker(_) | By::Call(CallKind::Futex | CallKind::Poll) => true,
+            By::Nobody => false,
+            _ => return None,
+        };
+        let at = (slice.begin, slice.end);
+        let service = self.history.service_of(callback, at, is_certain);
+        service.map(By::Callback)
     }
 
     /// Adds the pieces of a sleep that ends at `end`. The thread sleeps because it waits for a
@@ -200,7 +241,13 @@ impl<F: Facts> Known<'_, F> {
             (true, _) => Kind::Executor,
             (false, _) => Kind::Transport,
         };
-        let asleep = (asleep, By::Nobody);
+        let dropped_at = match asleep {
+            Kind::Transport if until.saturating_sub(pieces.at) >= REPEATED_NS => {
+                self.history.dropped_at(step.tid, pieces.at, until)
+            }
+            _ => None,
+        };
+        let asleep = (asleep, dropped_at.map_or(By::Nobody, By::Socket));
         if let Some((from, _, outer)) = self.outer(step) {
             let by = match asleep.0 {
                 Kind::Transport => By::Callback(outer),

@@ -7,9 +7,9 @@ use crate::follow::{Ended, Follow};
 use crate::history::Room;
 use crate::kind::{Kind, Reason};
 use onbeat_synth::detail::ExecutionSeen;
-use onbeat_synth::followed::{ChainEnd, Held, Joined};
+use onbeat_synth::followed::{Asked, ChainEnd, Held, Joined};
 use onbeat_synth::Synth;
-use onbeat_trace::Event;
+use onbeat_trace::{CallKind, Event};
 
 /// The longest latency for which onbeat keeps the history of threads. In longer executions, the
 /// stretches before that history are unknown.
@@ -26,6 +26,10 @@ pub enum CulpritId {
     MutexOf(u32),
     /// The component that woke up the thread, as an index into [`Synth::components`].
     WokenBy(u32),
+    /// The kind of call in which the thread slept.
+    Call(CallKind),
+    /// The port of the socket that was full.
+    Socket(u16),
 }
 
 /// A stretch of an execution. It contains numbers of the synthesis instead of names.
@@ -96,12 +100,20 @@ impl<T> Every<T> {
         for joined in synth.drain_joins() {
             self.joined(joined);
         }
+        for asked in synth.drain_asked() {
+            self.asked(asked);
+        }
         synth.drain_arrivals();
     }
 
     /// Adds a thread's wait for a CPU to its history.
     pub fn held(&mut self, held: Held) {
         self.follow.held(held);
+    }
+
+    /// Adds an answered request.
+    pub fn asked(&mut self, asked: Asked) {
+        self.follow.asked(asked);
     }
 
     /// Adds a join of a synchroniser.
@@ -197,5 +209,7 @@ fn culprit_id(by: By) -> Option<CulpritId> {
         By::Thread(n) => Some(CulpritId::Thread(n)),
         By::Owner(n) => Some(CulpritId::MutexOf(n)),
         By::Waker(n) => Some(CulpritId::WokenBy(n)),
+        By::Call(call) => Some(CulpritId::Call(call)),
+        By::Socket(port) => Some(CulpritId::Socket(port)),
     }
 }

@@ -3,7 +3,7 @@
 use crate::cut::{By, Joins, Known, Meanwhile, Piece};
 use crate::facts::Facts;
 use crate::history::{History, Room, DEFERRAL_NS};
-use onbeat_synth::followed::{ChainStep, Held, Joined};
+use onbeat_synth::followed::{Asked, ChainStep, Held, Joined};
 use onbeat_synth::named::{Named, ThreadNames};
 use onbeat_trace::Event;
 use std::collections::VecDeque;
@@ -127,6 +127,10 @@ impl<T> Follow<T> {
         self.joins.insert(key, joined.steps);
     }
 
+    pub(crate) fn asked(&mut self, asked: Asked) {
+        self.history.asked(asked);
+    }
+
     pub(crate) fn ran(&mut self, tid: u32, ran: (u64, u64, u32)) {
         self.history.ran(tid, ran);
     }
@@ -198,6 +202,6 @@ fn component(facts: &mut impl Facts, names: Option<&ThreadNames>, by: By) -> By 
         By::Thread(tid) => By::Thread(number(tid)),
         By::Owner(tid) => By::Owner(number(tid)),
         By::Waker(tid) => By::Waker(number(tid)),
-        By::Nobody | By::Callback(_) | By::Reason(_) => by,
+        By::Nobody | By::Callback(_) | By::Call(_) | By::Socket(_) | By::Reason(_) => by,
     }
 }

@@ -4,9 +4,10 @@
 //! Memory is bounded: if there are many entries, those older than a window are dropped, and at most
 //! [`Room::max`] are kept. Where the recording has gaps, the state is [`State::Unknown`], never a guess.
 
+use crate::drops::Drops;
 use crate::kind::Reason;
-use onbeat_synth::followed::Held;
-use onbeat_trace::{Event, EventKind, UNSCHEDULED, UNTOLD};
+use onbeat_synth::followed::{Asked, Held};
+use onbeat_trace::{CallKind, Event, EventKind, UNSCHEDULED, UNTOLD};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 
@@ -52,6 +53,14 @@ const SEEMING_NS: u64 = 2_000_000;
 
 const AT_ONCE_MAX: usize = 1 << 16;
 
+/// The reason why a thread sleeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sleep {
+    /// It waits for a mutex, which the thread with this id holds.
+    Mutex(u32),
+    Call(CallKind),
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Running,
@@ -66,10 +75,11 @@ pub(crate) enum State {
     Queued {
         by: u32,
     },
-    /// The thread slept until the thread `waker` woke it up. `lock` is the owner of the mutex for
-    /// which the thread slept, if any.
+    /// The thread was ready, but it or its control group had used up its CPU time.
+    Throttled,
+    /// The thread slept until the thread `waker` woke it up.
     Asleep {
-        lock: Option<u32>,
+        within: Option<Sleep>,
         waker: Option<u32>,
     },
     Unknown(Reason),
@@ -97,7 +107,7 @@ enum Now {
     Running,
     Preempted,
     Queued,
-    Asleep { lock: Option<u32> },
+    Asleep { within: Option<Sleep> },
     Ended,
 }
 
@@ -107,8 +117,9 @@ enum Now {
 enum Off {
     Preempted,
     Queued,
+    Throttled,
     Asleep {
-        lock: Option<u32>,
+        within: Option<Sleep>,
         waker: Option<u32>,
     },
     Unknown(Reason),
@@ -125,7 +136,10 @@ struct Thread {
     /// The latest time at which the thread left a CPU or the kernel reported its CPU time.
     counted: Option<u64>,
     read: Option<u64>,
-    lock: Option<u32>,
+    /// Why the thread sleeps next.
+    within: Option<Sleep>,
+    /// The throttled time of the wait that ends next, and whether it is the begin of that wait.
+    throttled: Option<(u64, bool)>,
     off: VecDeque<Part<Off>>,
     held: VecDeque<Part<u32>>,
     stolen: VecDeque<Part<()>>,
@@ -143,7 +157,8 @@ impl Thread {
             seen: time,
             counted: None,
             read: None,
-            lock: None,
+            within: None,
+            throttled: None,
             off: VecDeque::new(),
             held: VecDeque::new(),
             stolen: VecDeque::new(),
@@ -170,17 +185,36 @@ impl Thread {
         }
     }
 
+    /// Adds a wait for a CPU from the last change of the thread's state to `time`.
+    fn push_wait(&mut self, time: u64, off: Off) {
+        let since = self.since;
+        match self.throttled.take() {
+            Some((ns, true)) => {
+                let until = since.saturating_add(ns).min(time);
+                self.push(since, until, Off::Throttled);
+                self.push(until, time, off);
+            }
+            Some((ns, false)) => {
+                let from = time.saturating_sub(ns).max(since);
+                self.push(since, from, off);
+                self.push(from, time, Off::Throttled);
+            }
+            None => self.push(since, time, off),
+        }
+    }
+
     fn switch_in(&mut self, time: u64) {
         if self.scheduled.is_some() {
             let missing = Off::Unknown(Reason::MissingEvent);
             match self.now {
                 Now::Running => self.push(self.seen, time, missing),
-                Now::Preempted => self.push(self.since, time, Off::Preempted),
-                Now::Queued => self.push(self.since, time, Off::Queued),
+                Now::Preempted => self.push_wait(time, Off::Preempted),
+                Now::Queued => self.push_wait(time, Off::Queued),
                 // Its wake-up is not recorded, so the end of the sleep is unknown.
                 Now::Asleep { .. } | Now::Ended => self.push(self.since, time, missing),
             }
         }
+        self.throttled = None;
         self.scheduled.get_or_insert(time);
         self.turn(time, Now::Running);
     }
@@ -190,20 +224,20 @@ impl Thread {
             self.push(self.since, time, Off::Unknown(Reason::MissingEvent));
         }
         self.scheduled.get_or_insert(time);
-        let lock = self.lock.take();
+        let within = self.within.take();
         let now = match preempted {
             true => Now::Preempted,
-            false => Now::Asleep { lock },
+            false => Now::Asleep { within },
         };
         self.counted = Some(time);
         self.turn(time, now);
     }
 
     fn wake(&mut self, time: u64, by: u32) {
-        if let Now::Asleep { lock } = self.now {
+        if let Now::Asleep { within } = self.now {
             let time = time.max(self.since);
             let waker = (by != 0 && by != UNTOLD).then_some(by);
-            self.push(self.since, time, Off::Asleep { lock, waker });
+            self.push(self.since, time, Off::Asleep { within, waker });
             self.turn(time, Now::Queued);
         }
     }
@@ -306,7 +340,10 @@ impl Thread {
             Now::Running => None,
             Now::Preempted => Some(Off::Preempted),
             Now::Queued => Some(Off::Queued),
-            Now::Asleep { lock } => Some(Off::Asleep { lock, waker: None }),
+            Now::Asleep { within } => Some(Off::Asleep {
+                within,
+                waker: None,
+            }),
             Now::Ended => Some(Off::Unknown(Reason::NotRecorded)),
         }
     }
@@ -367,6 +404,9 @@ pub(crate) struct History {
     /// number comes first.
     at_once: FxHashSet<(u32, u32)>,
     lossy: VecDeque<(u64, u64)>,
+    drops: Drops,
+    /// For each callback: its answered requests, in the order of the responses.
+    asked: FxHashMap<u32, VecDeque<Asked>>,
     window_ns: u64,
     room: Room,
     kept_from: u64,
@@ -391,6 +431,8 @@ impl History {
             pools: FxHashMap::default(),
             at_once: FxHashSet::default(),
             lossy: VecDeque::new(),
+            drops: Drops::default(),
+            asked: FxHashMap::default(),
             window_ns,
             room,
             kept_from: 0,
@@ -434,8 +476,18 @@ impl History {
                 .thread(event, time)
                 .cpu_time(time, used_ns, since_switch),
             EventKind::LockWait { owner_tid, .. } => {
-                self.thread(event, time).lock = Some(owner_tid);
+                self.thread(event, time).within = Some(Sleep::Mutex(owner_tid));
             }
+            EventKind::Sleep { call } => {
+                self.thread(event, time).within = Some(Sleep::Call(call));
+            }
+            EventKind::Throttled {
+                throttled_ns,
+                first,
+            } => {
+                self.thread(event, time).throttled = Some((throttled_ns, first));
+            }
+            EventKind::SocketDrop { port, .. } => self.drops.add(event.pid, time, port),
             EventKind::Thread { priority, .. } if priority == UNSCHEDULED => {}
             EventKind::Thread { .. } => {
                 let thread = self.thread(event, time);
@@ -506,6 +558,34 @@ impl History {
         executions.flatten().collect()
     }
 
+    pub(crate) fn asked(&mut self, asked: Asked) {
+        self.asked.entry(asked.from).or_default().push_back(asked);
+    }
+
+    /// Returns the service for whose response a callback waited while it slept from `begin` to `end`.
+    /// `is_certain` must be false if the callback may have slept for another reason: the response must
+    /// then have ended the sleep.
+    pub(crate) fn service_of(
+        &self,
+        callback: u32,
+        (begin, end): (u64, u64),
+        is_certain: bool,
+    ) -> Option<u32> {
+        let asked = self.asked.get(&callback)?;
+        let from = asked.partition_point(|a| a.received_ns <= begin);
+        let mut waits = asked.range(from..).filter(|a| a.sent_ns <= begin);
+        let ends = |a: &&Asked| a.received_ns <= end.saturating_add(SEEMING_NS);
+        let found = waits.find(|a| is_certain || ends(a));
+        found.map(|a| a.to)
+    }
+
+    /// Returns the port of a socket of the thread's process that dropped a datagram from `begin` to
+    /// `end`.
+    pub(crate) fn dropped_at(&self, tid: u32, begin: u64, end: u64) -> Option<u16> {
+        let thread = self.threads.get(&tid)?;
+        self.drops.at(thread.pid, begin, end)
+    }
+
     /// Reports whether two callbacks never ran at the same time, as far as the recording has shown
     /// so far.
     pub(crate) fn exclude_each_other(&self, a: u32, b: u32) -> bool {
@@ -527,13 +607,18 @@ impl History {
     pub(crate) fn forget_callbacks(&mut self, is_gone: impl Fn(u32) -> bool) {
         self.at_once
             .retain(|&(one, other)| !is_gone(one) && !is_gone(other));
+        self.asked.retain(|from, asked| {
+            asked.retain(|a| !is_gone(a.to));
+            !is_gone(*from) && !asked.is_empty()
+        });
         for thread in self.threads.values_mut() {
             thread.ran.retain(|part| !is_gone(part.what));
         }
     }
 
     fn entries(&self) -> usize {
-        self.threads.values().map(Thread::entries).sum()
+        let of_threads: usize = self.threads.values().map(Thread::entries).sum();
+        of_threads + self.asked.values().map(VecDeque::len).sum::<usize>()
     }
 
     fn drop_old(&mut self, now: u64) {
@@ -554,6 +639,13 @@ impl History {
 
     fn drop_before(&mut self, time: u64) {
         self.kept_from = self.kept_from.max(time);
+        self.drops.forget_before(time);
+        self.asked.retain(|_, asked| {
+            while asked.front().is_some_and(|a| a.received_ns < time) {
+                asked.pop_front();
+            }
+            !asked.is_empty()
+        });
         for thread in self.threads.values_mut() {
             thread.drop_before(time);
         }
@@ -668,7 +760,8 @@ impl Thread {
         let state = |by| match part.what {
             Off::Preempted => State::Preempted { by },
             Off::Queued => State::Queued { by },
-            Off::Asleep { lock, waker } => State::Asleep { lock, waker },
+            Off::Throttled => State::Throttled,
+            Off::Asleep { within, waker } => State::Asleep { within, waker },
             Off::Unknown(reason) => State::Unknown(reason),
         };
         if matches!(part.what, Off::Preempted | Off::Queued) {
@@ -751,7 +844,7 @@ mod tests {
     }
 
     const SLEEP: State = State::Asleep {
-        lock: None,
+        within: None,
         waker: Some(9),
     };
 
@@ -779,7 +872,6 @@ mod tests {
         // The parts of a wait come latest first. The first 10 us have no holder.
         history.held(held(550_000, 600_000, 12));
         history.held(held(510_000, 550_000, 11));
-        let none = None;
         let expected = [
             (50, State::Unknown(Reason::NoScheduler)),
             (100, State::Running),
@@ -795,8 +887,8 @@ mod tests {
             (
                 150,
                 State::Asleep {
-                    lock: none,
-                    waker: none,
+                    within: None,
+                    waker: None,
                 },
             ),
             (50, State::Queued { by: UNTOLD }),

@@ -1,5 +1,6 @@
 //! The kinds of stretches, and the reasons why one is unknown.
 
+use onbeat_trace::CallKind;
 use serde::Serialize;
 
 /// The state of an execution during a stretch: running, or the way in which it waits.
@@ -13,6 +14,9 @@ pub enum Kind {
     Preempted,
     /// The thread had been woken up and could run, but another thread had the CPU.
     Queued,
+    /// The thread could run, but it or its control group had used up its CPU time: the quota of the
+    /// group, the budget of a deadline thread, or the limit for real-time threads.
+    Throttled,
     /// The callback's thread slept, for example until a mutex was free, a response came, a device
     /// was ready or a time was reached.
     Sleeps,
@@ -33,11 +37,12 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds, in the order in which tables list them.
-    pub const ALL: [Kind; 11] = [
+    pub const ALL: [Kind; 12] = [
         Kind::Runs,
         Kind::Library,
         Kind::Preempted,
         Kind::Queued,
+        Kind::Throttled,
         Kind::Sleeps,
         Kind::Executor,
         Kind::Transport,
@@ -54,6 +59,7 @@ impl Kind {
             Kind::Library => 'L',
             Kind::Preempted => 'P',
             Kind::Queued => 'Q',
+            Kind::Throttled => 'B',
             Kind::Sleeps => 'S',
             Kind::Executor => 'E',
             Kind::Transport => 'T',
@@ -71,6 +77,7 @@ impl Kind {
             Kind::Library => "client library runs",
             Kind::Preempted => "preempted",
             Kind::Queued => "queued for a CPU",
+            Kind::Throttled => "throttled",
             Kind::Sleeps => "sleeps",
             Kind::Executor => "waits for executor",
             Kind::Transport => "transport",
@@ -79,6 +86,29 @@ impl Kind {
             Kind::Stolen => "stolen by host",
             Kind::Unknown => "unknown",
         }
+    }
+}
+
+/// Returns the kind of call in which a thread sleeps as a word of a sentence, such as `fsync`.
+pub fn call_text(call: CallKind) -> &'static str {
+    match call {
+        CallKind::Futex => "futex",
+        CallKind::Sleep => "nanosleep",
+        CallKind::PageFault => "a page fault",
+        CallKind::Poll => "poll",
+        CallKind::Read => "read",
+        CallKind::Write => "write",
+        CallKind::Sync => "fsync",
+        CallKind::File => "a file call",
+        CallKind::Send => "send",
+        CallKind::Receive => "recv",
+        CallKind::Connect => "connect",
+        CallKind::Memory => "mmap",
+        CallKind::Ioctl => "ioctl",
+        CallKind::Child => "wait",
+        CallKind::Signal => "sigwait",
+        CallKind::Process => "clone",
+        CallKind::Other => "another system call",
     }
 }
 

@@ -9,10 +9,13 @@
 //!
 //! - `history` keeps what each thread did lately.
 //! - `cut` cuts one execution into stretches.
+//! - `drops` remembers when sockets were full.
 //! - `follow` keeps ended executions until they can be cut.
 //! - [`every`] cuts the executions of all chains, for tables.
 //! - `explain` collects executions, and keeps those that the caller asked for.
 //! - `compare` compares late executions with the others, and reports the result in a sentence.
+//! - `fisher` says whether chance alone explains a difference.
+//! - `together` finds causes that make executions late only together.
 //! - [`once`] explains executions of a chain that is known only after the pass. The pass writes to a
 //!   `spool`, which [`once`] reads afterwards.
 //! - `overview` keeps the latency of every execution in bounded memory.
@@ -22,9 +25,11 @@
 
 pub mod compare;
 mod cut;
+mod drops;
 pub mod every;
 mod explain;
 mod facts;
+mod fisher;
 mod follow;
 mod history;
 mod kind;
@@ -35,9 +40,11 @@ mod overview;
 pub mod page;
 mod spool;
 mod stretch;
+mod together;
 
 pub use compare::{Comparison, Finding};
 pub use explain::{leads_along, Choice, Explanation, Question, Target, Why};
 pub use kind::{Kind, Reason};
 pub use overview::{Bin, Overview};
 pub use stretch::{title as component_title, Culprit, During, Execution, Stretch};
+pub use together::Together;

@@ -9,12 +9,12 @@
 use crate::explain::{Explanation, Question, Subjects};
 use crate::spool::{put, put_head, Records, Spool, OF_THREADS_MAX};
 use onbeat_document::Model;
-use onbeat_synth::followed::{each, Arrival, ChainEnd, ChainStep, Held, Joined, PathStep};
+use onbeat_synth::followed::{each, Arrival, Asked, ChainEnd, ChainStep, Held, Joined, PathStep};
 use onbeat_synth::named::Named;
 use onbeat_synth::observe::Observation;
 use onbeat_synth::{Synth, SynthOptions};
 use onbeat_trace::reader::ahead::{self, Prepare};
-use onbeat_trace::{Event, EventKind, Reader, UNSCHEDULED};
+use onbeat_trace::{CallKind, Event, EventKind, Reader, UNSCHEDULED};
 use rustc_hash::FxHashMap;
 use std::convert::Infallible;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -34,13 +34,15 @@ mod record {
     /// The thread got a CPU after it had been woken up. Field: the time for which it had been
     /// ready.
     pub(super) const WOKEN: u8 = 4;
-    /// The hypervisor took the thread's CPU. Field: the time for which the hypervisor had the CPU.
+    /// The hypervisor took the thread's CPU, or the scheduler withheld it. Field: four times that time,
+    /// plus a value of [`taken`](super::taken).
     pub(super) const STOLEN: u8 = 5;
     /// The kernel reported the thread's CPU time. Field: twice that time, plus 1 if the time counts
     /// from the last switch.
     pub(super) const CPU_TIME: u8 = 6;
-    /// The thread is about to sleep for a mutex. Field: the id of the thread that owns the mutex.
-    pub(super) const LOCK_WAIT: u8 = 7;
+    /// The thread is about to sleep. Field: twice the id of the thread that owns the mutex for which it
+    /// sleeps, or twice the number of the kind of call, plus 1.
+    pub(super) const SLEEPS: u8 = 7;
     /// The thread had a CPU, because it made a recorded call. Field: the time since the call.
     pub(super) const ACTED: u8 = 8;
     /// The thread was created or ended, or the recording shows its scheduler events from now on.
@@ -66,6 +68,14 @@ mod record {
     pub(super) const RARE: u8 = 15;
 }
 
+mod taken {
+    pub(super) const STOLEN: u64 = 0;
+    /// The end of the wait.
+    pub(super) const THROTTLED: u64 = 1;
+    /// The begin of the wait.
+    pub(super) const THROTTLED_FIRST: u64 = 2;
+}
+
 mod life {
     pub(super) const SCHEDULED: u64 = 0;
     pub(super) const FORK: u64 = 1;
@@ -87,6 +97,11 @@ mod rare {
     /// A callback started. Fields: the number of the callback, the thread's id, the time since the
     /// start, and the time since the callback's input was published or its timer was due.
     pub(super) const ARRIVAL: u64 = 2;
+    /// The kernel dropped datagrams at a socket. Fields: the id of the process, and the port.
+    pub(super) const DROP: u64 = 3;
+    /// A request was answered. Fields: the numbers of the callback that sent the request and of the
+    /// service's callback, and the times since the request and since its response was taken.
+    pub(super) const ASKED: u64 = 4;
 }
 
 const _: () = assert!(record::LOST == OF_THREADS_MAX);
@@ -218,6 +233,14 @@ impl Once {
                 (self.recorded, end) = (self.now, *acts_end);
             }
             self.synth.push(event);
+            if let EventKind::SocketDrop { port, .. } = event.kind {
+                self.spool.append(&acts.bytes[written..end as usize]);
+                written = end as usize;
+                let to = self.spool.record(self.now - self.recorded, record::RARE);
+                put(to, rare::DROP);
+                put(to, u64::from(event.pid));
+                put(to, u64::from(port));
+            }
             if self.synth.has_followed() {
                 self.spool.append(&acts.bytes[written..end as usize]);
                 written = end as usize;
@@ -271,6 +294,14 @@ impl Once {
             }
             put_times(to, now, &joined.steps);
             self.done.push(joined.steps);
+        });
+        each(self.synth.drain_asked(), |asked| {
+            let to = spool.record(since, record::RARE);
+            put(to, rare::ASKED);
+            put(to, u64::from(asked.from));
+            put(to, u64::from(asked.to));
+            put(to, now.wrapping_sub(asked.sent_ns));
+            put(to, now.wrapping_sub(asked.received_ns));
         });
         each(self.synth.drain_arrivals(), |arrival| {
             if self.callbacks {
@@ -337,13 +368,22 @@ impl Scribe {
     fn write(&mut self, event: &Event) {
         use record::*;
         let number = |n: u32| u64::from(n);
+        // Longer times than 2^62 - 1 ns are cut to that time.
+        let taken_of = |ns: u64, what| (STOLEN, Some(ns.min(u64::MAX >> 2) << 2 | what));
         let (kind, value) = match &event.kind {
             EventKind::SwitchIn { .. } => (SWITCH_IN, None),
             EventKind::SwitchOut { state: 0, .. } => (PREEMPTED, None),
             EventKind::SwitchOut { .. } => (ASLEEP, None),
             EventKind::Wake { waker_tid } => (WAKE, Some(number(*waker_tid))),
             EventKind::Woken { ready_ns } => (WOKEN, Some(*ready_ns)),
-            EventKind::Stolen { stolen_ns } => (STOLEN, Some(*stolen_ns)),
+            EventKind::Stolen { stolen_ns } => taken_of(*stolen_ns, taken::STOLEN),
+            EventKind::Throttled {
+                throttled_ns,
+                first: false,
+            } => taken_of(*throttled_ns, taken::THROTTLED),
+            EventKind::Throttled { throttled_ns, .. } => {
+                taken_of(*throttled_ns, taken::THROTTLED_FIRST)
+            }
             EventKind::CpuTime {
                 used_ns,
                 since_switch,
@@ -352,7 +392,8 @@ impl Scribe {
                 let used = (*used_ns).min(u64::MAX >> 1);
                 (CPU_TIME, Some(used << 1 | u64::from(*since_switch)))
             }
-            EventKind::LockWait { owner_tid, .. } => (LOCK_WAIT, Some(number(*owner_tid))),
+            EventKind::LockWait { owner_tid, .. } => (SLEEPS, Some(number(*owner_tid) << 1)),
+            EventKind::Sleep { call } => (SLEEPS, Some((*call as u64) << 1 | 1)),
             EventKind::Thread { priority, .. } if *priority == UNSCHEDULED => return,
             EventKind::Thread { .. } => (LIFE, Some(life::SCHEDULED)),
             EventKind::Fork { .. } => (LIFE, Some(life::FORK)),
@@ -361,6 +402,7 @@ impl Scribe {
                 self.record(LOST);
                 return;
             }
+            EventKind::SocketDrop { .. } => return,
             kind if crate::history::is_ignored(kind) => return,
             _ => (ACTED, None),
         };
@@ -391,7 +433,7 @@ impl Scribe {
             // After these, the pending act does not matter: they are themselves the latest act, or the
             // thread has lost its CPU.
             PREEMPTED | ASLEEP | STOLEN | CPU_TIME => thread.acted = None,
-            WAKE | WOKEN | LOCK_WAIT => {}
+            WAKE | WOKEN | SLEEPS => {}
             _ => pending = thread.acted.take(),
         }
         match kind {
@@ -594,6 +636,21 @@ impl<R: Read> Replay<R> {
                     };
                     self.subjects.arrived(&arrival);
                 }
+                rare::ASKED => {
+                    let asked = Asked {
+                        from: r.short()?,
+                        to: r.short()?,
+                        sent_ns: now.wrapping_sub(r.number()?),
+                        received_ns: now.wrapping_sub(r.number()?),
+                    };
+                    self.subjects.asked(asked);
+                }
+                rare::DROP => {
+                    let pid = r.short()?;
+                    let port = r.short()? as u16;
+                    let kind = EventKind::SocketDrop { port, count: 1 };
+                    self.event((pid, pid), (now, now), kind);
+                }
                 _ => {
                     return Err(wrong(
                         "the temporary file has a record whose kind is unknown",
@@ -649,9 +706,17 @@ impl<R: Read> Replay<R> {
             record::WOKEN => EventKind::Woken {
                 ready_ns: r.number()?,
             },
-            record::STOLEN => EventKind::Stolen {
-                stolen_ns: r.number()?,
-            },
+            record::STOLEN => {
+                let number = r.number()?;
+                let ns = number >> 2;
+                match number & 3 {
+                    taken::STOLEN => EventKind::Stolen { stolen_ns: ns },
+                    what => EventKind::Throttled {
+                        throttled_ns: ns,
+                        first: what == taken::THROTTLED_FIRST,
+                    },
+                }
+            }
             record::CPU_TIME => {
                 let used = r.number()?;
                 EventKind::CpuTime {
@@ -659,10 +724,22 @@ impl<R: Read> Replay<R> {
                     since_switch: used & 1 == 1,
                 }
             }
-            record::LOCK_WAIT => EventKind::LockWait {
-                lock: 0,
-                owner_tid: r.short()?,
-            },
+            record::SLEEPS => {
+                let number = r.number()?;
+                let what = number >> 1;
+                match number & 1 {
+                    0 => EventKind::LockWait {
+                        lock: 0,
+                        owner_tid: what as u32,
+                    },
+                    _ => EventKind::Sleep {
+                        call: CallKind::ALL
+                            .get(what as usize)
+                            .copied()
+                            .unwrap_or(CallKind::Other),
+                    },
+                }
+            }
             record::LIFE => match r.number()? {
                 life::SCHEDULED => EventKind::Thread {
                     comm: Default::default(),

@@ -1,9 +1,10 @@
 //! Executions and their stretches, with names.
 
 use crate::cut::{By, Meanwhile, Piece};
-use crate::kind::{Kind, Reason};
+use crate::kind::{call_text, Kind, Reason};
 use onbeat_document::schema::{Component, ComponentKind};
-use serde::Serialize;
+use onbeat_trace::CallKind;
+use serde::{Serialize, Serializer};
 
 /// The culprit of a stretch: the callback or component that caused it. Names come from the recorded
 /// system: escape them before showing.
@@ -17,6 +18,15 @@ pub enum Culprit {
     Thread(Component),
     MutexOf(Component),
     WokenBy(Component),
+    /// The kind of call in which the thread slept, if no thread of its process woke it up.
+    #[serde(serialize_with = "word")]
+    Call(CallKind),
+    /// The port of a UDP socket of the receiver, which dropped datagrams because it was full.
+    Socket(u16),
+}
+
+fn word<S: Serializer>(call: &CallKind, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(call.word())
 }
 
 impl Culprit {
@@ -27,6 +37,8 @@ impl Culprit {
             Culprit::Thread(component) => title(component),
             Culprit::MutexOf(component) => format!("mutex held by {}", title(component)),
             Culprit::WokenBy(component) => format!("woken by {}", title(component)),
+            Culprit::Call(call) => call_text(*call).into(),
+            Culprit::Socket(port) => format!("datagrams dropped at a full socket (port {port})"),
         }
     }
 }
@@ -66,7 +78,10 @@ impl During {
             Kind::Library => "ran the client library".into(),
             Kind::Preempted => format!("was preempted{}", with("by")),
             Kind::Queued => format!("waited for a CPU{}", with("behind")),
+            Kind::Throttled => "was throttled".into(),
             Kind::Sleeps => match &self.by {
+                Some(Culprit::Call(call)) => format!("slept in {}", call_text(*call)),
+                Some(Culprit::Callback(id)) => format!("waited for the response of {id}"),
                 Some(Culprit::MutexOf(owner)) => {
                     format!("slept, waiting for a mutex held by {}", title(owner))
                 }
@@ -130,7 +145,10 @@ impl Stretch {
             Kind::Library => "client library runs".into(),
             Kind::Preempted => format!("preempted{}", with("by")),
             Kind::Queued => format!("queued for a CPU{}", with("behind")),
+            Kind::Throttled => "throttled: its CPU time is used up".into(),
             Kind::Sleeps => match &self.by {
+                Some(Culprit::Call(call)) => format!("sleeps in {}", call_text(*call)),
+                Some(Culprit::Callback(id)) => format!("sleeps, waiting for the response of {id}"),
                 Some(Culprit::MutexOf(owner)) => {
                     format!("sleeps, waiting for a mutex held by {}", title(owner))
                 }
@@ -194,6 +212,8 @@ impl Names {
             By::Thread(n) => component(n).map(Culprit::Thread),
             By::Owner(n) => component(n).map(Culprit::MutexOf),
             By::Waker(n) => component(n).map(Culprit::WokenBy),
+            By::Call(call) => Some(Culprit::Call(call)),
+            By::Socket(port) => Some(Culprit::Socket(port)),
         }
     }
 

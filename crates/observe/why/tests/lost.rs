@@ -230,6 +230,30 @@ fn the_reason_for_an_unknown_cause_follows_from_the_recorded_settings() {
 }
 
 #[test]
+fn an_item_is_lost_at_a_socket_if_its_process_dropped_datagrams_while_it_was_on_its_way() {
+    let deep = SYSTEM.replace("topic=/scan depth=1\n", "topic=/scan depth=5\n");
+    let lost = |drops: &str| {
+        let mut trace = deep.clone() + drops;
+        for i in 1..=20 {
+            trace += &talk(100 * i);
+            if i != 8 {
+                trace += &listen(100 * i + 1, 100 * i);
+            }
+        }
+        of_topic(&find(&trace, None), "/scan").sentences()
+    };
+    let drop =
+        |ms: u64, pid: u32| format!("{ms}ms cpu1 {pid}/{pid} socket_drop port=7411 count=3\n");
+    let unknown = ["1 of 20 items of /scan to /fusion was lost, and the cause is unknown: the item was not overwritten, because the history had room; the recording lacks the QoS that could explain the loss."];
+    let dropped = ["1 of 20 items of /scan to /fusion was lost while the kernel dropped datagrams, because the receive buffer of a UDP socket (port 7411) was full. Make this buffer larger: net.core.rmem_max, and the middleware's setting."];
+    assert_eq!(lost(&drop(805, 20)), dropped);
+    // Another process, and times at which the item was not on its way.
+    for elsewhere in [drop(805, 10), drop(799, 20), drop(1_000, 20)] {
+        assert_eq!(lost(&elsewhere), unknown, "{elsewhere}");
+    }
+}
+
+#[test]
 fn items_that_are_left_when_an_end_or_no_callback_comes_are_told_apart() {
     let mut taken = SYSTEM.to_string();
     for i in 1..=17 {

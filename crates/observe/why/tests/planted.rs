@@ -392,6 +392,149 @@ fn time_that_the_host_takes_from_the_machine_is_named_as_cause() {
 }
 
 #[test]
+fn a_sleep_that_no_thread_of_the_process_ends_names_the_kind_of_call() {
+    let events = planted(|t| {
+        let (asleep, awake) = (t + 1_500, t + 16_500);
+        talk(t)
+            + &wakes(t + 550, t + 560, 0)
+            + &takes(t + 580, t + 510, 17_000)
+            + &format!(
+                "{asleep}us cpu1 20/20 sleep call=sync
+{asleep}us cpu1 20/20 switch_out state=2
+{awake}us cpu1 20/20 wake waker_tid=0
+{awake}us cpu1 20/20 switch_in
+"
+            )
+    });
+    let explanation = explained(&events);
+    check(&explanation, Kind::Sleeps, S, Some("fsync"));
+    let said = sentence(&explanation);
+    let named = "15 ms are time in which /fusion:subscription(/chatter) slept in fsync (longer";
+    assert!(said.contains(named), "{said}");
+}
+
+#[test]
+fn a_callback_that_waits_for_a_response_names_the_service() {
+    let system = format!(
+        "{SYSTEM}
+2ms cpu0 20/21 thread comm=spinner
+2ms cpu1 20/20 client_init client=0x40 node=0x1 rmw=0x1040 name=/s
+2ms cpu0 40/40 process command=/opt/map distribution=kilted rmw=rmw_fastrtps_cpp
+2ms cpu0 40/40 thread comm=map
+2ms cpu0 40/40 node_init node=0x1 rmw=0x1001 name=map
+2ms cpu0 40/40 service_init service=0x30 node=0x1 rmw=0x1030 name=/s
+"
+    );
+    let gid = "gid=01010101010101010101010101010101";
+    let events = trace(&system, |t, is_planted| {
+        if !is_planted {
+            return punctual(t);
+        }
+        let (asks, awake) = (t + 1_500, t + 16_500);
+        talk(t)
+            + &wakes(t + 550, t + 560, 0)
+            + &takes(t + 580, t + 510, 17_000)
+            + &format!(
+                "{asks}us cpu1 20/20 request_send rmw=0x1040 sequence={t}
+{asks}us cpu1 20/20 sleep call=futex
+{asks}us cpu1 20/20 switch_out state=1
+{}us cpu0 40/40 request_take rmw=0x1030 {gid} sequence={t}
+{}us cpu0 40/40 response_send rmw=0x1030 {gid} sequence={t} source_ns={}us
+{}us cpu0 40/40 wait_set_init
+{}us cpu0 20/21 response_take rmw=0x1040 sequence={t} source_ns={}us
+{}us cpu0 20/21 wait_set_init
+{awake}us cpu1 20/20 wake waker_tid=21
+{awake}us cpu1 20/20 switch_in
+",
+                asks + 100,
+                awake - 100,
+                awake - 100,
+                awake - 90,
+                awake - 20,
+                awake - 100,
+                awake - 10,
+            )
+    });
+    // Another chain goes on through the service, so the question is about the callback.
+    let mut options = SynthOptions::new(run());
+    let mut synth = Synth::new(options.clone());
+    events.iter().for_each(|e| synth.push(e));
+    options.ids = synth.into_ids();
+    let of = (10_000_000, 30_000_000);
+    let mut why = Why::new(options, Target::Callback(S.into()), Choice::All, of);
+    events.iter().for_each(|e| why.push(e));
+    let explanation = why.finish();
+    check(
+        &explanation,
+        Kind::Sleeps,
+        S,
+        Some("/map:service(/s)@/fusion"),
+    );
+    let said = sentence(&explanation);
+    let named = "slept, waiting for the response of /map:service(/s)@/fusion (longer";
+    assert!(said.contains(named), "{said}");
+}
+
+#[test]
+fn a_transport_during_which_a_socket_of_the_receiver_was_full_names_the_port() {
+    let events = planted(|t| {
+        let begin = t + 580 + PLANTED_US;
+        talk(t)
+            + &format!(
+                "{}us cpu0 20/20 socket_drop port=7411 count=40\n",
+                t + 2_000
+            )
+            + &wakes(begin - 30, begin - 20, 0)
+            + &takes(begin, t + 510, 2_000)
+    });
+    let explanation = explained(&events);
+    let comparison = explanation.comparison.as_ref().unwrap();
+    let first = &comparison.findings[0];
+    assert_eq!(first.kind, Kind::Transport);
+    let named = "transport to /fusion:subscription(/chatter), datagrams dropped at a full socket (port 7411) (longer";
+    let said = sentence(&explanation);
+    assert!(said.contains(named), "{said}");
+    // Transport that takes less than 2 ms has another cause.
+    let late = |e: &&Execution| e.late;
+    let is_socket = |s: &onbeat_why::Stretch| matches!(s.by, Some(Culprit::Socket(_)));
+    let with = |e: &&Execution| e.stretches.iter().any(is_socket);
+    let executions = &explanation.executions;
+    assert_eq!(executions.iter().filter(with).count(), 2);
+    assert_eq!(executions.iter().filter(late).filter(with).count(), 2);
+}
+
+#[test]
+fn the_time_for_which_the_scheduler_withholds_the_cpu_is_named_as_cause() {
+    // A thread of the same control group takes the CPU, and then the group has used up its quota.
+    let events = |first: bool| {
+        planted(move |t| {
+            let (out, back) = (t + 1_000, t + 17_000);
+            let first = if first { "yes" } else { "no" };
+            talk(t)
+                + &wakes(t + 550, t + 560, 0)
+                + &takes(t + 580, t + 510, 18_000)
+                + &format!(
+                    "{out}us cpu1 20/20 switch_out next_tid=31 state=0
+{back}us cpu1 20/20 throttled throttled_ns=15ms first={first}
+{back}us cpu1 20/20 switch_in prev_tid=0
+"
+                )
+        })
+    };
+    for first in [true, false] {
+        let explanation = explained(&events(first));
+        check(&explanation, Kind::Throttled, S, None);
+        let late = explanation.executions.iter().find(|e| e.late).unwrap();
+        let kinds: Vec<Kind> = late.stretches.iter().map(|s| s.kind).collect();
+        let wait = match first {
+            true => [Kind::Throttled, Kind::Preempted],
+            false => [Kind::Preempted, Kind::Throttled],
+        };
+        assert!(kinds.windows(2).any(|pair| pair == wait), "{kinds:?}");
+    }
+}
+
+#[test]
 fn the_wait_of_stored_data_for_a_timer_is_named_as_cause() {
     // The timer reads what the subscription stored. The data of the planted rounds come 15 ms
     // earlier.

@@ -9,7 +9,7 @@ use onbeat_document::cuts::Cut;
 use onbeat_document::schema::{Component, Run};
 use onbeat_document::Model;
 use onbeat_synth::{Synth, SynthOptions};
-use onbeat_trace::{generate, Event, EventKind, Reader, Writer, WriterOptions};
+use onbeat_trace::{generate, CallKind, Event, EventKind, Reader, Writer, WriterOptions};
 use onbeat_why::every::{self, Copied, CulpritId, Every, Watch};
 use onbeat_why::once::Once;
 use onbeat_why::{compare, Choice, Explanation, Question, Target, Why};
@@ -185,6 +185,17 @@ fn scheduled(events: &[Event], picks: &[u8]) -> Vec<Event> {
                 lock: 1,
                 owner_tid: u32::from(pick % 4),
             }),
+            141..=149 => Some(EventKind::Sleep {
+                call: CallKind::ALL[usize::from(pick % 17)],
+            }),
+            150..=159 => Some(EventKind::Throttled {
+                throttled_ns: u64::from(*pick) * 1000,
+                first: pick % 2 == 0,
+            }),
+            160..=164 => Some(EventKind::SocketDrop {
+                port: 7411,
+                count: 1,
+            }),
             140 => Some(EventKind::Lost {
                 probe: "switch".into(),
                 count: 1,
@@ -225,6 +236,10 @@ fn check_apart(events: &[Event], options: SynthOptions) -> Result<(), TestCaseEr
                 beside.joined(joined.clone());
                 apart.joined(joined);
             }
+            for asked in synth.drain_asked() {
+                beside.asked(asked);
+                apart.asked(asked);
+            }
             for seen in synth.drain_executions() {
                 beside.ran(&seen);
                 apart.ran(&seen);
@@ -257,6 +272,8 @@ fn check_apart(events: &[Event], options: SynthOptions) -> Result<(), TestCaseEr
             CulpritId::Thread(n) => format!("thread {:?}", components[n as usize]),
             CulpritId::MutexOf(n) => format!("mutex of {:?}", components[n as usize]),
             CulpritId::WokenBy(n) => format!("woken by {:?}", components[n as usize]),
+            CulpritId::Call(call) => format!("in {}", call.word()),
+            CulpritId::Socket(port) => format!("port {port}"),
         };
         let cut = |cut: &every::Cut| {
             let during = cut.during.map(|(kind, by)| (kind, by.map(culprit)));

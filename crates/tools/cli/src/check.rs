@@ -142,6 +142,7 @@ fn explain(findings: &mut [Finding], trace: &Path) -> Result<(), CliError> {
         .map(|f| Wanted {
             id: f.id.clone(),
             over_ns: f.late_above_ns,
+            kept: 0,
         })
         .collect();
     let said = late::sentences(trace, "--trace", &wanted)?;

@@ -137,7 +137,11 @@ fn explain(report: &mut Report, trace: &Path) -> Result<(), CliError> {
     }
     let wanted: Vec<Wanted> = ids
         .into_iter()
-        .map(|id| Wanted { id, over_ns: None })
+        .map(|id| Wanted {
+            id,
+            over_ns: None,
+            kept: 0,
+        })
         .collect();
     let said = late::sentences(trace, "--trace", &wanted)?;
     for (chain, said) in wanted.iter().zip(said) {

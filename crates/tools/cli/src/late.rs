@@ -2,11 +2,12 @@
 
 use crate::model::pass;
 use onbeat_document::schema::Chain;
+use onbeat_document::Model;
 use onbeat_synth::SynthOptions;
 use onbeat_terminal::traces::{run_of, warn};
 use onbeat_terminal::{files, CliError};
 use onbeat_why::lost::Losses;
-use onbeat_why::{compare, Choice, Question, Target, Why};
+use onbeat_why::{compare, Choice, Explanation, Question, Target, Why};
 use std::path::Path;
 
 pub struct Wanted {
@@ -14,6 +15,16 @@ pub struct Wanted {
     /// The latency above which an execution of the chain is late, in ns. With `None`, the longest
     /// 1 % of the executions are late. If there are fewer than 1000 executions, up to 5 % are late.
     pub over_ns: Option<u64>,
+    /// The number of executions whose stretches are kept, the longest ones.
+    pub kept: usize,
+}
+
+/// Explanations of chains in a recording.
+pub struct Explained {
+    /// The recording's own model.
+    pub model: Model,
+    /// One for each wanted chain. `None` if the recording does not show the chain.
+    pub of: Vec<Option<Explanation>>,
 }
 
 /// Returns for each wanted chain a sentence about what its late executions in the recording have in
@@ -28,11 +39,27 @@ pub fn sentences(
     option: &str,
     wanted: &[Wanted],
 ) -> Result<Vec<Option<String>>, CliError> {
-    let mut reader = files::open_trace(path, option, "")?;
-    warn(path, reader.warnings());
     if wanted.is_empty() {
+        let reader = files::open_trace(path, option, "")?;
+        warn(path, reader.warnings());
         return Ok(Vec::new());
     }
+    let explained = explained(path, option, wanted)?;
+    let said = explained.of.into_iter().map(|explanation| {
+        let comparison = explanation?.comparison?;
+        Some(comparison.sentence())
+    });
+    Ok(said.collect())
+}
+
+/// Explains the wanted chains in one recording.
+///
+/// # Errors
+///
+/// Fails if the trace cannot be read.
+pub fn explained(path: &Path, option: &str, wanted: &[Wanted]) -> Result<Explained, CliError> {
+    let mut reader = files::open_trace(path, option, "")?;
+    warn(path, reader.warnings());
     let mut options = SynthOptions::new(run_of(&reader, None));
     options.shortened = !reader.has_beginning();
     let synth = pass(&mut reader, options.clone(), "chains");
@@ -42,17 +69,19 @@ pub fn sentences(
         .iter()
         .map(|wanted| {
             let chain = model.chains.iter().find(|c| c.id == wanted.id)?;
-            Some(question(chain, Choice::Worst(0), wanted.over_ns))
+            Some(question(chain, Choice::Worst(wanted.kept), wanted.over_ns))
         })
         .collect();
     let mut why = Why::of_all(options, known.iter().flatten().cloned().collect());
     crate::why::feed(&mut reader, "causes", |event| why.push(event));
     let mut explained = why.finish_all().into_iter();
-    let said = known.iter().map(|question| {
-        let explanation = question.as_ref().and_then(|_| explained.next())?;
-        Some(explanation.comparison?.sentence())
-    });
-    Ok(said.collect())
+    let of = known
+        .iter()
+        .map(|question| question.as_ref().and_then(|_| explained.next()));
+    Ok(Explained {
+        of: of.collect(),
+        model,
+    })
 }
 
 /// Returns the items that a recording shows as lost, with their causes. If `path` is not a trace,

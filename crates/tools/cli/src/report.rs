@@ -1,5 +1,7 @@
 //! `onbeat report`: writes a model as one HTML page.
 
+mod pages;
+
 use crate::late::{self, Wanted};
 use onbeat_document::schema::Chain;
 use onbeat_document::Model;
@@ -16,6 +18,7 @@ Examples:
   onbeat report
   onbeat report model.json --trace trace
   onbeat report model.json -o parking.html --title 'Parking demo'
+  onbeat report model.json --trace trace --pages   with a page for each chain in report.why/
 
 Exit codes: 0 done; 1 failed; 2 wrong command line; 3 done, but the model has no callback.")]
 pub struct Args {
@@ -34,6 +37,11 @@ pub struct Args {
     /// was made
     #[arg(long, value_name = "TRACE")]
     pub trace: Vec<PathBuf>,
+    /// Write the page of `onbeat why` for each of the 20 slowest chains into a directory beside the
+    /// report, and link the pages. Needs exactly one --trace. The pages have the 1000 longest
+    /// executions of their chains
+    #[arg(long, requires = "trace")]
+    pub pages: bool,
     /// Show whole command lines of processes, which may contain secrets [default: program names]
     #[arg(long, requires = "trace")]
     pub command_lines: bool,
@@ -44,17 +52,21 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let model = files::load_model(&args.model, "`onbeat report`")?;
-    let title = args.title.unwrap_or_else(|| {
+    let title = args.title.clone().unwrap_or_else(|| {
         args.model
             .file_stem()
             .map_or("model".into(), |n| n.to_string_lossy().into_owned())
     });
+    let directory = args.pages.then(|| pages::directory(&args)).transpose()?;
     let mut recordings = Vec::new();
     for path in &args.trace {
         let reader = files::open_trace(path, "--trace", "")?;
         recordings.push(reader.manifest().clone());
     }
-    let late = late(&model, &args.trace)?;
+    let (late, pages) = match &directory {
+        Some(directory) => pages::write(&model, &args.trace[0], directory)?,
+        None => (late(&model, &args.trace)?, Vec::new()),
+    };
     let lost = lost(&args.trace)?;
     let process_names = if args.command_lines {
         ProcessNames::CommandLines
@@ -65,6 +77,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         manifests: &recordings,
         process_names,
         late: &late,
+        pages: &pages,
         lost: &lost,
     };
     let page = onbeat_views::report::html(&model, &title, recordings);
@@ -93,6 +106,7 @@ fn late(model: &Model, traces: &[PathBuf]) -> Result<Vec<(String, String)>, CliE
     let wanted = |c: &Chain| Wanted {
         id: c.id.clone(),
         over_ns: None,
+        kept: 0,
     };
     let wanted: Vec<Wanted> = model.chains.iter().map(wanted).collect();
     let mut all = Vec::new();

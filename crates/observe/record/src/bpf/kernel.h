@@ -66,12 +66,27 @@ struct rq {
 
 struct cfs_rq {
 	struct rq *rq;
+	int throttle_count;
+	__u64 throttled_clock_self_time;
 } __attribute__((preserve_access_index));
 
 struct sched_entity {
 	struct cfs_rq *cfs_rq;
 	__u64 exec_start;
 	__u64 sum_exec_runtime;
+} __attribute__((preserve_access_index));
+
+struct sched_dl_entity {
+	unsigned int dl_throttled : 1;
+} __attribute__((preserve_access_index));
+
+// Kernels without CONFIG_RT_GROUP_SCHED have no rt_rq in it.
+struct rt_rq {
+	int rt_throttled;
+} __attribute__((preserve_access_index));
+
+struct sched_rt_entity {
+	struct rt_rq *rt_rq;
 } __attribute__((preserve_access_index));
 
 // A KVM host uses this struct to report stolen time to each CPU of its guest.
@@ -102,7 +117,32 @@ struct task_struct {
 	struct signal_struct *signal;
 	void *bpf_storage;
 	struct sched_entity se;
+	struct sched_rt_entity rt;
+	struct sched_dl_entity dl;
+	bool throttled; // Linux 6.18: waits for its control group's CPU time
 	struct sched_info sched_info;
+} __attribute__((preserve_access_index));
+
+struct sock_common {
+	__u16 skc_num;
+} __attribute__((preserve_access_index));
+
+struct sock {
+	struct sock_common __sk_common;
+	struct socket_alloc *sk_socket; // points to a struct socket, which a socket_alloc begins with
+} __attribute__((preserve_access_index));
+
+struct socket {
+	struct sock *sk;
+} __attribute__((preserve_access_index));
+
+struct socket_alloc {
+	struct inode vfs_inode;
+} __attribute__((preserve_access_index));
+
+struct bpf_iter__task_file {
+	struct task_struct *task;
+	struct file *file;
 } __attribute__((preserve_access_index));
 
 struct bpf_iter__task {

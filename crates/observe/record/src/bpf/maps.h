@@ -104,7 +104,11 @@ struct watched {
 	__u64 wait_stack; // stack pointer while the thread sleeps in rcl_wait
 	__u32 waits_on;   // number of the CPU that the thread waits for, plus 1; 0: none
 	bool has_cpu_time; // cpu_time_ns is set
+	bool throttled;    // had used up its CPU time when it left its CPU
 	__u64 cpu_time_ns; // CPU time at its last record of a switch from a CPU, or of a CPU time
+	__u64 queue;	   // address of its queue when it began to wait, or 0
+	__u64 throttled_ns; // total time for which the queue had been throttled then
+	__u64 withheld_ns;  // since when its own CPU time has been used up; 0: it is not
 };
 
 // The state of a CPU. While observed threads wait for it, `occupied` reports which thread has it.

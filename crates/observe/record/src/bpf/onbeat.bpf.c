@@ -30,4 +30,5 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #include "loader.h"
 #include "dds.h"
 #include "sched.h"
+#include "sockets.h"
 #include "types.h"

@@ -3,6 +3,7 @@
 // end of processes.
 #pragma once
 
+#include "throttled.h"
 #include "waiting.h"
 
 #define TASK_INTERRUPTIBLE 1
@@ -34,15 +35,21 @@ static __always_inline __u64 ready_ns(struct task_struct *next, struct watched *
 	return ready;
 }
 
-// The user space registers of a thread that has entered the kernel.
+// The user space registers of a thread that has entered the kernel. NUMBER_OF is the number of its
+// system call, or -1 if it entered the kernel by an exception.
 #if defined(__TARGET_ARCH_x86)
 #define USER_REGS struct pt_regs
-#define NUMBER_OF(regs) ((regs)->orig_rax)
+#define NUMBER_OF(regs) ((__s64)(regs)->orig_rax)
 #define NUMBER_FUTEX 202
 #else
 // The kernel's own registers begin with these.
-#define USER_REGS struct user_pt_regs
-#define NUMBER_OF(regs) ((regs)->regs[8])
+struct entry_regs {
+	struct user_pt_regs user;
+	__u64 orig_x0;
+	__s32 number;
+};
+#define USER_REGS struct entry_regs
+#define NUMBER_OF(regs) ((__s64)(regs)->number)
 #define NUMBER_FUTEX 98
 #endif
 #define FUTEX_OPTIONS (128 | 256) // FUTEX_PRIVATE_FLAG, FUTEX_CLOCK_REALTIME
@@ -114,7 +121,8 @@ static __always_inline void sleeps_in_wait(USER_REGS *regs, bool may_be_work, __
 }
 
 #ifndef NO_KERNEL_BTF
-// Reports the mutex for which the current thread goes to sleep, or notes that it waits for work.
+// Reports the mutex or else the call in which the current thread goes to sleep, or notes that it waits
+// for work.
 static __always_inline void sleeps(struct task_struct *task, __u64 now, __u32 state, __u8 *flags,
 				   struct watched *watched)
 {
@@ -135,6 +143,13 @@ static __always_inline void sleeps(struct task_struct *task, __u64 now, __u32 st
 	}
 	if (*flags & THREAD_IN_WAIT)
 		sleeps_in_wait(&regs, !for_mutex && on_its_own, flags, watched);
+	if ((owner && on_its_own) || !(*flags & THREAD_SEEN) || (*flags & THREAD_WAITS))
+		return;
+	struct record_sleep_in *r = BEGIN_AT(sleep_in, pid_tgid_of(task), now);
+	if (r) {
+		r->number = NUMBER_OF(&regs);
+		SUBMIT(r);
+	}
 }
 #endif
 
@@ -149,6 +164,8 @@ static __always_inline void switch_out(__u64 *ctx, struct task_struct *prev, __u
 	watched = watched_of(prev);
 	account_ends(prev, watched, who, now);
 	stop_waiting(watched);
+	if (!state && watched)
+		loses_cpu(prev, watched, now);
 	if (!state)
 		start_waiting(watched, bpf_get_smp_processor_id());
 	if (have_delays && state) {
@@ -201,6 +218,8 @@ static __always_inline void switch_in(struct task_struct *next, __u64 now, __u32
 	if (cpu)
 		measure_clock(cpu, next, now);
 	stop_waiting(watched);
+	if (watched)
+		report_throttled(next, watched, who, now);
 	if (*flags & THREAD_WAITS)
 		*flags &= ~THREAD_WAITS;
 	if (*flags & THREAD_ASLEEP) {
@@ -286,6 +305,8 @@ int on_waking(__u64 *ctx)
 
 		stop_waiting(watched);
 		start_waiting(watched, GET(task, wake_cpu));
+		if (watched)
+			may_be_throttled(task, watched);
 	}
 	waker = waker_of(task);
 	if (!waker && have_delays)

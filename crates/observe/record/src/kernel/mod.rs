@@ -8,12 +8,14 @@ mod lineage;
 mod ring;
 mod settings;
 mod shield;
+mod sockets;
 mod suspended;
 mod types;
 mod waits;
 
 pub use features::Features;
 pub use lineage::{Join, Lineage, Root};
+pub use sockets::Sockets;
 pub use suspended::Suspended;
 pub use types::{Types, TypesError};
 pub use waits::WaitTable;
@@ -167,8 +169,9 @@ impl Kernel {
             prepare_links(&mut open);
         }
         if !options.all_threads {
-            leave_out_each_thread(&mut open);
+            leave_out(&mut open, EACH_THREAD);
         }
+        sockets::prepare(&mut open, types);
         let object = open.load()?;
         if types.given().is_some() {
             check_types(&object, types)?;
@@ -217,6 +220,13 @@ impl Kernel {
             return Err("this probe needs the kernel's own type information".into());
         }
         self.attach_tracepoint(EACH_THREAD)
+    }
+
+    /// Returns the sockets at which the kernel drops datagrams.
+    pub fn sockets(&self) -> Option<Sockets> {
+        let map = self.object.maps().find(|m| m.name() == sockets::MAP)?;
+        let link = self.attach_tracepoint(sockets::EACH_SOCKET).ok()?;
+        Sockets::new(MapHandle::try_from(&map).ok()?, link)
     }
 
     /// Records the scheduler events of all threads of the processes that the recorder has seen so
@@ -399,9 +409,9 @@ fn prepare(
     Ok(())
 }
 
-fn leave_out_each_thread(open: &mut OpenObject) {
+fn leave_out(open: &mut OpenObject, name: &str) {
     for mut program in open.progs_mut() {
-        if program.name() == EACH_THREAD {
+        if program.name() == name {
             program.set_autoload(false);
         }
     }

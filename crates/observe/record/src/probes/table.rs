@@ -598,6 +598,11 @@ pub const KERNEL_PROBES: &[KernelProbe] = &[
         consequence: "a process with a reused id can be mistaken for the old process",
     },
     KernelProbe {
+        name: "udp_fail_queue_rcv_skb",
+        program: "on_udp_drop",
+        consequence: "a loss of messages at a full socket has no cause",
+    },
+    KernelProbe {
         name: "signal_generate",
         program: "on_signal",
         consequence:

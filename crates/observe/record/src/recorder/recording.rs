@@ -14,7 +14,7 @@ use super::RecordError;
 use crate::command::{CommandLibrary, CommandStartError, Observed, RecordedCommand};
 use crate::decode::{Decoded, WaitSet};
 use crate::descriptors;
-use crate::kernel::{Kernel, KernelLoadError, LoadOptions, Types};
+use crate::kernel::{Kernel, KernelLoadError, LoadOptions, Sockets, Types};
 use crate::late::{self, LateProcesses, ProcessMemory};
 use crate::libraries::{self, Libraries};
 use crate::limits::Border;
@@ -51,6 +51,8 @@ pub struct Recording {
     crowd: Crowd,
     border: Border,
     all_threads: Option<AllThreads>,
+    /// `None` if this kernel does not show whose sockets drop datagrams.
+    sockets: Option<Sockets>,
     /// Memory for the records that one call of `turn` takes. It is empty between calls.
     decoded: Vec<Decoded>,
 }
@@ -106,6 +108,7 @@ impl Recording {
         let all_threads = options.all_threads.then(|| AllThreads::begin(&kernel));
         let mut recording = Recording {
             all_threads: all_threads.transpose()?,
+            sockets: kernel.sockets(),
             decoded: Vec::new(),
             tracepoints: Tracepoints::attach(&kernel)?,
             libraries: Libraries::new(options.placement),
@@ -264,6 +267,30 @@ impl Recording {
             }
             // Only the preloaded library makes this record.
             Decoded::CpuClock { .. } => {}
+            Decoded::UdpDrop {
+                time_ns,
+                cpu,
+                socket,
+                inode,
+                port,
+                count,
+            } => {
+                let sockets = self.sockets.as_mut();
+                let owner = sockets.and_then(|sockets| sockets.owner(socket, inode));
+                if let Some(pid) = owner {
+                    let kind = EventKind::SocketDrop {
+                        port,
+                        count: count.into(),
+                    };
+                    self.event(Event {
+                        time_ns,
+                        cpu,
+                        pid,
+                        tid: pid,
+                        kind,
+                    });
+                }
+            }
             Decoded::WaitSet(set) if self.border.is_outside(set.pid) => {}
             Decoded::WaitSet(set) => self.wait_set(&set),
         }

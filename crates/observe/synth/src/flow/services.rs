@@ -7,6 +7,7 @@ use super::lineage::{Awaited, Incoming};
 use super::{Flow, LOST_AFTER_NS};
 use crate::chains::Lineages;
 use crate::events::{MadeBy, Owner, Request, Response};
+use crate::followed::Asked;
 use crate::ids::{EntityId, InstanceId};
 use crate::index::{NameId, VertexId};
 use crate::marks::Marks;
@@ -584,6 +585,17 @@ impl Flow {
         let time = call.responded?;
         let (vertex, own) = (call.vertex, call.lineages);
         let certain = !matches!(call.state, CallState::Ambiguous);
+        let asked = call.request.filter(|_| certain).and_then(|request| {
+            Some(Asked {
+                from: request.from?.index() as u32,
+                to: vertex.index() as u32,
+                sent_ns: request.time,
+                received_ns: at,
+            })
+        });
+        if let Some(followed) = &mut self.lineage.paths.followed {
+            followed.asked.extend(asked);
+        }
         let name = cx.entities.get(client).service_names()?.response;
         let to = self.vertex(cx, client);
         if certain {

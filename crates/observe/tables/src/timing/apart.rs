@@ -97,6 +97,7 @@ impl Chains {
             (Report::Named(named), _) => self.facts.named(named),
             (Report::Held(held), Some(every)) => every.held(*held),
             (Report::Joined(joined), Some(every)) => every.joined(joined.clone()),
+            (Report::Asked(asked), Some(every)) => every.asked(*asked),
             (Report::Ran(seen), Some(every)) => every.ran(seen),
         }
     }

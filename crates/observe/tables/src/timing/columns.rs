@@ -162,6 +162,7 @@ pub(crate) const KINDS: &[&str] = &[
     "timer",
     "stolen",
     "unknown",
+    "throttled",
 ];
 
 pub(crate) const REASONS: &[&str] = &[

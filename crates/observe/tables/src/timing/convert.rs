@@ -7,6 +7,7 @@ use arrow_array::builder::{
     BooleanBuilder, Float64Builder, Int32Builder, Int64Builder, ListBuilder, StringBuilder,
 };
 use arrow_array::ArrayRef;
+use onbeat_trace::CallKind;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
@@ -224,6 +225,9 @@ impl Lookup {
             Type::Word(words) => words.get(place?).copied(),
             Type::Culprit => match pass::culprit_of(number)? {
                 (pass::CALLBACK, callback) => self.id(callback.into()),
+                (pass::CALL, call) => CallKind::WORDS.get(call as usize).copied(),
+                // The name of a component says more than a port's number alone.
+                (pass::SOCKET, _) => None,
                 (_, n) => Some(self.components.get(n as usize)?),
             },
             Type::CulpritKind => {

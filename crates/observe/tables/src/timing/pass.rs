@@ -4,7 +4,7 @@ use super::columns::Table;
 use super::system::{Stay, Thread};
 use arrow_schema::ArrowError;
 use onbeat_synth::detail::{Ended, ExecutionSeen, Fate, ItemSeen};
-use onbeat_synth::followed::{each, ChainEnd, ChainStep, Held, Joined};
+use onbeat_synth::followed::{each, Asked, ChainEnd, ChainStep, Held, Joined};
 use onbeat_synth::named::Named;
 use onbeat_synth::{Synth, SynthOptions};
 use onbeat_trace::Event;
@@ -12,9 +12,13 @@ use onbeat_why::every::{CulpritId, Cut, News, Watch};
 use onbeat_why::{Kind, Reason};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-pub(crate) const CULPRITS: &[&str] = &["callback", "thread", "mutex_of", "woken_by"];
+pub(crate) const CULPRITS: &[&str] = &[
+    "callback", "thread", "mutex_of", "woken_by", "call", "socket",
+];
 
 pub(crate) const CALLBACK: usize = 0;
+pub(crate) const CALL: usize = 4;
+pub(crate) const SOCKET: usize = 5;
 
 fn culprit(id: CulpritId) -> i64 {
     let (kind, number) = match id {
@@ -22,6 +26,8 @@ fn culprit(id: CulpritId) -> i64 {
         CulpritId::Thread(n) => (1, n),
         CulpritId::MutexOf(n) => (2, n),
         CulpritId::WokenBy(n) => (3, n),
+        CulpritId::Call(call) => (CALL as i64, call as u32),
+        CulpritId::Socket(port) => (SOCKET as i64, port.into()),
     };
     (kind << 32) | i64::from(number)
 }
@@ -60,6 +66,7 @@ pub(crate) enum Report {
     Named(Named),
     Held(Held),
     Joined(Joined),
+    Asked(Asked),
     Ran(ExecutionSeen),
     Ended(ChainEnd),
 }
@@ -139,7 +146,7 @@ impl Pass {
         each(reports.drain(..), |(_, report)| match report {
             Report::Ended(end) => self.synth.take_back(end.steps),
             Report::Joined(joined) => self.synth.take_back(joined.steps),
-            Report::Named(_) | Report::Held(_) | Report::Ran(_) => {}
+            Report::Named(_) | Report::Held(_) | Report::Asked(_) | Report::Ran(_) => {}
         });
     }
 
@@ -181,10 +188,14 @@ impl Pass {
             each(synth.drain_joins(), |joined| {
                 reports.push((at, Report::Joined(joined)));
             });
+            each(synth.drain_asked(), |asked| {
+                reports.push((at, Report::Asked(asked)));
+            });
         } else {
             synth.drain_named();
             synth.drain_held();
             synth.drain_joins();
+            synth.drain_asked();
         }
         synth.drain_arrivals();
     }
@@ -340,6 +351,7 @@ fn kind(kind: Kind) -> i64 {
         Kind::Timer => 8,
         Kind::Stolen => 9,
         Kind::Unknown => 10,
+        Kind::Throttled => 11,
     }
 }
 

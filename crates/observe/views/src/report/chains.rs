@@ -2,6 +2,7 @@
 
 use super::charts;
 use super::html::{grouped, in_words};
+use super::Recordings;
 use onbeat_document::schema::{CallbackType, Chain, Model};
 use onbeat_document::text::{duration, percent, shorten, xml};
 use onbeat_document::titles::titles;
@@ -11,7 +12,7 @@ use std::fmt::Write as _;
 /// The number of chains that the report shows at first. The reader can unfold the others.
 const CHAINS_SHOWN: usize = 10;
 
-pub(super) fn chains(out: &mut String, model: &Model, late: &[(String, String)]) {
+pub(super) fn chains(out: &mut String, model: &Model, recordings: Recordings) {
     if model.chains.is_empty() {
         return;
     }
@@ -19,13 +20,13 @@ pub(super) fn chains(out: &mut String, model: &Model, late: &[(String, String)])
         "<h2 id=\"chains\">Chains</h2>\n<p class=\"note\">Latency runs from the start of the first \
          callback to the publication of the chain's output, followed item by item. Jitter is half of \
          the difference between its largest and its smallest value. The slowest chain comes first. <code>onbeat why TRACE --html</code> \
-         writes a page with the cause of each late execution.</p>\n",
+         writes a page with the causes of each late execution.</p>\n",
     );
     let sorted = by_latency(model);
     let names = names(model);
     let shown = sorted.len().min(CHAINS_SHOWN);
     for chain in &sorted[..shown] {
-        card(out, model, chain, &names[chain.id.as_str()], late);
+        card(out, model, chain, &names[chain.id.as_str()], recordings);
     }
     if sorted.len() > shown {
         let _ = write!(
@@ -34,7 +35,7 @@ pub(super) fn chains(out: &mut String, model: &Model, late: &[(String, String)])
             sorted.len() - shown
         );
         for chain in &sorted[shown..] {
-            card(out, model, chain, &names[chain.id.as_str()], late);
+            card(out, model, chain, &names[chain.id.as_str()], recordings);
         }
         out.push_str("</details>\n");
     }
@@ -54,7 +55,7 @@ pub(super) fn by_latency(model: &Model) -> Vec<&Chain> {
     sorted
 }
 
-fn card(out: &mut String, model: &Model, chain: &Chain, name: &str, late: &[(String, String)]) {
+fn card(out: &mut String, model: &Model, chain: &Chain, name: &str, recordings: Recordings) {
     let f = &chain.figures;
     let l = &f.latency_ns;
     let _ = write!(
@@ -84,8 +85,16 @@ fn card(out: &mut String, model: &Model, chain: &Chain, name: &str, late: &[(Str
     out.push_str("</div><div>");
     shares(out, model, chain);
     out.push_str("</div></div>");
-    for (_, sentence) in late.iter().filter(|l| l.0 == chain.id) {
+    let of_chain = |all: &&(String, String)| all.0 == chain.id;
+    for (_, sentence) in recordings.late.iter().filter(of_chain) {
         let _ = write!(out, "<p class=\"note\">{}</p>", xml(sentence));
+    }
+    if let Some((_, page)) = recordings.pages.iter().find(of_chain) {
+        let _ = write!(
+            out,
+            "<p><a href=\"{}\">The causes of each late execution</a></p>",
+            xml(page)
+        );
     }
     out.push_str("</section>\n");
 }

@@ -39,6 +39,8 @@ pub struct Recordings<'a> {
     /// The ids of chains, each with a sentence about what its late executions have in common. The
     /// sentences are untrusted.
     pub late: &'a [(String, String)],
+    /// The ids of chains, each with the address of a page that explains its executions.
+    pub pages: &'a [(String, String)],
     /// Sentences (untrusted) about the causes of losses.
     pub lost: &'a [String],
 }
@@ -85,7 +87,7 @@ pub fn html(model: &Model, title: &str, recordings: Recordings) -> String {
         out.push_str("<h2>Nothing ran</h2>\n<p>No callback was executed in this recording.</p>\n");
     } else {
         graph::graph(&mut out, model);
-        chains::chains(&mut out, model, recordings.late);
+        chains::chains(&mut out, model, recordings);
         ends::ends(&mut out, model);
         callbacks::callbacks(&mut out, model);
         callbacks::box_plots(&mut out, model);

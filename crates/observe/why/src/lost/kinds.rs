@@ -16,6 +16,9 @@ pub enum LossKind {
     /// The subscription ended, or emptied its history, before it took the item.
     SubscriptionEnded,
     RecordingEnded,
+    /// The kernel dropped datagrams at a socket of the subscription's process while the item was on
+    /// its way.
+    Socket,
     /// The recording does not show the cause. A [`LossReason`] says why.
     Unknown,
 }
@@ -30,6 +33,7 @@ impl LossKind {
             LossKind::Read => "taken without a callback",
             LossKind::SubscriptionEnded => "not taken before the subscription ended",
             LossKind::RecordingEnded => "not taken before the recording ended",
+            LossKind::Socket => "dropped at a socket",
             LossKind::Unknown => "unknown",
         }
     }

@@ -18,6 +18,7 @@ mod sums;
 pub use kinds::{LossKind, LossReason, RequestKind};
 pub use report::{Burst, Cause, Losses, Meanwhile, ServiceLosses, TopicLosses};
 
+use crate::drops::Drops;
 use crate::follow::{Ended, Follow};
 use crate::history::{DEFERRAL_NS, LOSS_WINDOW_NS};
 use crate::stretch::Names;
@@ -35,6 +36,10 @@ use sums::{Key, Sums};
 /// of threads may be incomplete.
 const LONGEST_NS: u64 = 60_000_000_000;
 
+/// The longest time from a publication to the drop of one of its datagrams, ns. Large items are sent
+/// piece by piece.
+const ON_THE_WAY_NS: u64 = 1_000_000_000;
+
 #[derive(Debug, Clone, Copy)]
 struct OfItem {
     name: u32,
@@ -50,6 +55,7 @@ pub struct Lost {
     sums: Sums,
     threads: FxHashMap<u32, (u32, u32)>,
     lossy: Vec<(u64, u64)>,
+    drops: Drops,
     now: u64,
 }
 
@@ -68,6 +74,7 @@ impl Lost {
             sums: Sums::new(late_above_ns),
             threads: FxHashMap::default(),
             lossy: Vec::new(),
+            drops: Drops::default(),
             now: 0,
         }
     }
@@ -81,6 +88,9 @@ impl Lost {
                 Some(last) if last.1 >= begin => last.1 = event.time_ns,
                 _ => self.lossy.push((begin, event.time_ns)),
             }
+        }
+        if let EventKind::SocketDrop { port, .. } = event.kind {
+            self.drops.add(event.pid, self.now, port);
         }
         self.follow.push(event);
         self.synth.push(event);
@@ -127,6 +137,7 @@ impl Lost {
             self.follow.held(held);
         }
         self.synth.drain_joins();
+        self.synth.drain_asked();
         self.synth.drain_chain_ends();
         self.synth.drain_arrivals();
         for observation in self.synth.drain_observations() {
@@ -165,7 +176,13 @@ impl Lost {
                 return;
             };
             let events_lost = is_within(&self.lossy, outcome.published_ns, outcome.found_ns);
-            let key = self.sums.item(&outcome, events_lost);
+            let process = self.threads.get(&outcome.to).map(|thread| thread.0);
+            let dropped_at = process.and_then(|pid| {
+                let latest = outcome.published_ns.saturating_add(ON_THE_WAY_NS);
+                let until = outcome.found_ns.min(latest);
+                self.drops.at(pid, outcome.published_ns, until)
+            });
+            let key = self.sums.item(&outcome, events_lost, dropped_at);
             if let (Some(key), Outcome::Lost(Loss::Overwritten { replaced_ns, .. })) =
                 (key, outcome.outcome)
             {

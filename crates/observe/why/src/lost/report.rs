@@ -66,6 +66,9 @@ pub struct Cause {
     /// output. Set only for items that were passed over.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lacks: Option<String>,
+    /// The local port of the socket that was full. Set only for items that were dropped at a socket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
     /// The reason why the cause is unknown. Set only for unknown causes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<LossReason>,
@@ -200,6 +203,7 @@ fn causes(of: &OfTopic, names: &Names) -> Vec<Cause> {
             depth: None,
             setting: None,
             lacks: None,
+            port: None,
             reason: None,
             meanwhile: meanwhile(of, names),
         };
@@ -219,6 +223,10 @@ fn causes(of: &OfTopic, names: &Names) -> Vec<Cause> {
             Key::Read => LossKind::Read,
             Key::SubscriptionEnded => LossKind::SubscriptionEnded,
             Key::RecordingEnded => LossKind::RecordingEnded,
+            Key::Socket(port) => {
+                cause.port = Some(port);
+                LossKind::Socket
+            }
             Key::Unknown(reason) => {
                 cause.reason = Some(reason);
                 LossKind::Unknown

@@ -41,6 +41,7 @@ fn named(culprit: &Culprit) -> String {
     match culprit {
         Culprit::Callback(id) => id.clone(),
         Culprit::Thread(of) | Culprit::MutexOf(of) | Culprit::WokenBy(of) => title(of),
+        Culprit::Call(_) | Culprit::Socket(_) => culprit.text(),
     }
 }
 
@@ -72,6 +73,9 @@ impl Meanwhile {
                 )
             }
             (Kind::Library, _) => format!("the client library ran for {time} while an item waited"),
+            (Kind::Throttled, _) => format!(
+                "the callback's thread was throttled for {time}, because its CPU time was used up"
+            ),
             (Kind::Stolen, _) => {
                 format!("the host had the CPU of the callback's thread for {time}")
             }
@@ -151,6 +155,12 @@ impl TopicLosses {
             ),
             LossKind::RecordingEnded => {
                 format!("{head} {is} not taken before the recording ended.")
+            }
+            LossKind::Socket => {
+                let port = cause
+                    .port
+                    .map_or(String::new(), |port| format!(" (port {port})"));
+                format!("{head} {is} lost while the kernel dropped datagrams, because the receive buffer of a UDP socket{port} was full. Make this buffer larger: net.core.rmem_max, and the middleware's setting.")
             }
             LossKind::Unknown => {
                 let why = cause.reason.map_or("", |r| r.text());

@@ -19,12 +19,18 @@ const INSTANTS_MAX: usize = 5;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Key {
-    Overwritten { depth: u64 },
+    Overwritten {
+        depth: u64,
+    },
     Refused(Setting),
-    PassedOver { lacks: Option<u32> },
+    PassedOver {
+        lacks: Option<u32>,
+    },
     Read,
     SubscriptionEnded,
     RecordingEnded,
+    /// The local port of the socket.
+    Socket(u16),
     Unknown(LossReason),
 }
 
@@ -99,7 +105,16 @@ impl OfTopic {
     }
 }
 
-fn key(loss: Loss, events_lost: bool) -> Key {
+fn key(loss: Loss, events_lost: bool, dropped_at: Option<u16>) -> Key {
+    match (loss, dropped_at) {
+        (Loss::Skipped { .. } | Loss::NeverTaken | Loss::PublisherEnded, Some(port)) => {
+            Key::Socket(port)
+        }
+        _ => key_of(loss, events_lost),
+    }
+}
+
+fn key_of(loss: Loss, events_lost: bool) -> Key {
     match loss {
         Loss::Refused(setting) => Key::Refused(setting),
         Loss::PassedOver { lacks } => Key::PassedOver { lacks },
@@ -140,8 +155,14 @@ impl Sums {
         self.topics.keys().map(|k| k.1).collect()
     }
 
-    /// Counts an item, and returns the cause if the item was not executed.
-    pub(super) fn item(&mut self, item: &ItemOutcome, events_lost: bool) -> Option<Key> {
+    /// Counts an item, and returns the cause if the item was not executed. `dropped_at` is the port of
+    /// a socket at which the kernel dropped datagrams while the item was on its way.
+    pub(super) fn item(
+        &mut self,
+        item: &ItemOutcome,
+        events_lost: bool,
+        dropped_at: Option<u16>,
+    ) -> Option<Key> {
         let of = self.topics.entry((item.name, item.to)).or_default();
         if let (Some(from), true) = (item.from, of.from.len() < NAMED_PUBLISHERS_MAX) {
             of.from.insert(from);
@@ -157,7 +178,7 @@ impl Sums {
                 of.end_run();
                 Key::Read
             }
-            Outcome::Lost(loss) => key(loss, events_lost),
+            Outcome::Lost(loss) => key(loss, events_lost, dropped_at),
         };
         let ended = matches!(
             key,

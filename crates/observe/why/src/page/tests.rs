@@ -71,6 +71,7 @@ fn explanation(limit_ns: u64, executions: Vec<Execution>, count: u64) -> Explana
             late_mean_ns: 2e6,
             others_mean_ns: 1e6,
             findings: Vec::new(),
+            together: Vec::new(),
         }),
         overview: Overview {
             width_ns: 10,

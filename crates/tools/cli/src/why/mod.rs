@@ -11,12 +11,15 @@ use instant::Clock;
 pub(crate) use lost::losses;
 use onbeat_document::cuts::Ends;
 use onbeat_document::text::duration;
+use onbeat_document::titles::titles;
+use onbeat_document::Model;
 use onbeat_synth::SynthOptions;
 use onbeat_terminal::progress::Progress;
 use onbeat_terminal::traces::{run_of, warn};
 use onbeat_terminal::units::parse_duration;
 use onbeat_terminal::CliError;
 use onbeat_terminal::{files, ExitStatus};
+use onbeat_trace::manifest::Scheduling;
 use onbeat_trace::{Event, Reader};
 use onbeat_why::once::{Once, Seen};
 use onbeat_why::{Choice, Explanation, Question, Target, Why};
@@ -187,6 +190,52 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         true => ExitStatus::NothingFound,
         false => ExitStatus::Success,
     })
+}
+
+/// Makes pages for chains of a recording.
+pub(crate) struct Pages<'a> {
+    clock: Clock,
+    scheduling: Scheduling,
+    model: &'a Model,
+    titles: Vec<String>,
+}
+
+impl<'a> Pages<'a> {
+    /// Begins to make pages. `model` is the recording's own model.
+    pub(crate) fn of(trace: &Path, model: &'a Model) -> Result<Pages<'a>, CliError> {
+        let mut reader = files::open_trace(trace, "--trace", "")?;
+        Ok(Pages {
+            clock: Clock::of(&mut reader),
+            scheduling: reader.manifest().observed.means.scheduling,
+            model,
+            titles: titles(model),
+        })
+    }
+
+    /// Returns the page of a chain, or `None` if the recording does not show the chain.
+    pub(crate) fn page(
+        &self,
+        id: &str,
+        explanation: &Explanation,
+    ) -> Result<Option<String>, CliError> {
+        let Some(at) = self.model.chains.iter().position(|c| c.id == id) else {
+            return Ok(None);
+        };
+        let subject = Subject::Chain {
+            chain: &self.model.chains[at],
+            title: self.titles[at].clone(),
+            of: 1,
+        };
+        let shown = Shown {
+            subject: &subject,
+            clock: &self.clock,
+            over: false,
+            each: false,
+            scheduling: self.scheduling,
+            explanation,
+        };
+        shown.page(None).map(Some).map_err(CliError::failed)
+    }
 }
 
 fn write_page(shown: &Shown, file: &Path, at_ns: Option<u64>) -> Result<(), CliError> {

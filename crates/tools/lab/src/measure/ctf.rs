@@ -79,7 +79,9 @@ stream {
                 FieldType::Byte | FieldType::Word => ("uint16_t", ""),
                 FieldType::Int | FieldType::Stamp | FieldType::OptStamp => ("int64_t", ""),
                 FieldType::Gid => ("uint8_t", "[16]"),
-                FieldType::Flag | FieldType::Endpoint | FieldType::Execute => ("uint8_t", ""),
+                FieldType::Flag | FieldType::Endpoint | FieldType::Execute | FieldType::Call => {
+                    ("uint8_t", "")
+                }
                 FieldType::Text => ("string", ""),
             };
             // A leading underscore avoids reserved words. Readers remove it.

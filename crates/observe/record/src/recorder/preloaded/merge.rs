@@ -168,6 +168,7 @@ impl Merge {
             Decoded::Library { .. }
             | Decoded::Listener { .. }
             | Decoded::Followed { .. }
+            | Decoded::UdpDrop { .. }
             | Decoded::WaitSet(_) => return,
         }
         if let (Decoded::Event(event), CpuTimes::Estimated(clocks)) =

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+// Reports datagrams that the kernel drops, because a UDP socket of an observed process has no room for
+// them.
+//
+// A drop happens in an interrupt, so the current process is not the socket's. The recorder has
+// on_each_socket look for the process whose socket it is.
+#pragma once
+
+// Shortest time between two records of one socket. The later one counts the drops in between.
+#define SOCKET_REST_NS 1000000
+
+// A socket that dropped a datagram. The key of the map is its address.
+struct dropper {
+	__u64 inode;	      // tells this socket from a later one at the same address
+	__u64 reported_ns;
+	__u64 ignored_until_ns; // set by the recorder if the socket is not of an observed process
+	__u32 count;	      // drops since the last record
+	__u32 owner;	      // an observed process that has the socket, or 0
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u64);
+	__type(value, struct dropper);
+} droppers SEC(".maps");
+
+static __always_inline struct dropper *dropper_of(__u64 socket, __u64 inode)
+{
+	struct dropper first = { .inode = inode }, *known;
+
+	known = bpf_map_lookup_elem(&droppers, &socket);
+	if (known && known->inode == inode)
+		return known;
+	bpf_map_update_elem(&droppers, &socket, &first, BPF_ANY);
+	return bpf_map_lookup_elem(&droppers, &socket);
+}
+
+TRACEPOINT(udp_fail_queue_rcv_skb)
+int on_udp_drop(__u64 *ctx)
+{
+	struct sock *sock = (void *)ctx[1];
+	struct socket_alloc *socket = BPF_CORE_READ((struct sock *)sock, sk_socket);
+	__u64 address = (__u64)sock, now = bpf_ktime_get_ns();
+	struct dropper *dropper;
+
+	// A socket that its process has closed has no struct socket any more.
+	if (!socket)
+		return 0;
+	dropper = dropper_of(address, BPF_CORE_READ(socket, vfs_inode.i_ino));
+	if (!dropper || now < dropper->ignored_until_ns)
+		return 0;
+	__sync_fetch_and_add(&dropper->count, 1);
+	if (now - dropper->reported_ns < SOCKET_REST_NS)
+		return 0;
+	struct record_udp_drop *r = BEGIN_AT(udp_drop, (__u64)0, now);
+	if (r) {
+		r->socket = address;
+		r->inode = dropper->inode;
+		r->port = BPF_CORE_READ((struct sock *)sock, __sk_common.skc_num);
+		r->count = dropper->count;
+		SUBMIT(r);
+		dropper->count = 0;
+		dropper->reported_ns = now;
+	}
+	return 0;
+}
+
+#ifndef NO_KERNEL_BTF
+// Notes which observed process has a socket that dropped a datagram. The recorder runs this for all
+// files of all tasks.
+SEC("iter/task_file")
+int on_each_socket(struct bpf_iter__task_file *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct file *file = ctx->file;
+	struct dropper *dropper;
+	struct socket *socket;
+	__u64 address;
+	__u8 *p;
+
+	if (!task || !file)
+		return 0;
+	p = flag_of(&processes, task->tgid);
+	if (!p || !(*p & PROCESS_SEEN))
+		return 0;
+	socket = bpf_sock_from_file(file);
+	if (!socket)
+		return 0;
+	address = (__u64)socket->sk;
+	dropper = bpf_map_lookup_elem(&droppers, &address);
+	if (dropper)
+		dropper->owner = task->tgid;
+	return 0;
+}
+#endif

@@ -1,6 +1,9 @@
 //! Tests `onbeat convert` as a user runs it: formats, cuts, losses, refused outputs and a killed
 //! process.
 
+mod files;
+
+use files::mcap;
 use std::fs;
 use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -9,14 +12,22 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 fn command(dir: &TempDir, words: &[&str]) -> Command {
+    named("onbeat-convert", dir, words)
+}
+
+fn named(name: &str, dir: &TempDir, words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_onbeat-replay"));
-    command.arg0("onbeat-convert").args(words);
+    command.arg0(name).args(words);
     command.current_dir(dir.path()).stdin(Stdio::null());
     command
 }
 
 fn convert(dir: &TempDir, words: &[&str]) -> (Option<i32>, String, String) {
-    let out = command(dir, words).output().expect("it starts");
+    run("onbeat-convert", dir, words)
+}
+
+fn run(name: &str, dir: &TempDir, words: &[&str]) -> (Option<i32>, String, String) {
+    let out = named(name, dir, words).output().expect("it starts");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
     (out.status.code(), text(out.stdout), text(out.stderr))
 }
@@ -111,6 +122,78 @@ fn a_log_converted_through_every_format_and_back_is_unchanged() {
         ],
     );
     assert_eq!((code, out.lines().count()), (Some(0), 2));
+}
+
+#[test]
+fn messages_converted_to_a_bag_and_back_are_unchanged() {
+    let dir = directory();
+    let value = |n: u64| (n % 7 != 3).then_some(n as f64 / 3.0);
+    mcap(
+        &dir.path().join("a.mcap"),
+        2000,
+        1_700_000_000_000_000_001,
+        value,
+    );
+    let to_bag = |from: &str, to: &str| {
+        let (code, out, said) = convert(&dir, &[from, "--to", "rosbag2", "-o", to, "--strict"]);
+        assert_eq!((code, said.as_str()), (Some(0), ""), "{from}");
+        assert!(
+            out.contains("rosbag2 bag, items: 1714, streams: 1"),
+            "{out}"
+        );
+        assert_eq!(
+            names(&dir.path().join(to)),
+            [format!("{to}_0.mcap"), "metadata.yaml".to_owned()]
+        );
+    };
+    to_bag("a.mcap", "bag");
+    let (code, _, said) = convert(&dir, &["bag", "-o", "b.mcap", "--strict"]);
+    assert_eq!((code, said.as_str()), (Some(0), ""));
+    to_bag("b.mcap", "again");
+    let listed = |name: &str| {
+        let (code, out, said) = run("onbeat-info", &dir, &[name, "--json", "--full"]);
+        assert_eq!(code, Some(0), "{said}");
+        let found: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+        let stream = &found[0]["streams"][0];
+        assert_eq!(
+            (&stream["name"], &stream["of_type"]),
+            (&"/x".into(), &"std_msgs/msg/Float64".into())
+        );
+        ["items", "bytes", "first_ns", "last_ns", "longest_gap"].map(|key| found[0][key].clone())
+    };
+    for name in ["bag", "b.mcap", "again"] {
+        assert_eq!(listed(name), listed("a.mcap"), "{name}");
+        let words = ["a.mcap", name, "--max-shift", "1us"];
+        let (code, table, said) = run("onbeat-compare", &dir, &words);
+        assert_eq!(code, Some(0), "{table}{said}");
+    }
+    let cut = [
+        "bag",
+        "--to",
+        "rosbag2",
+        "-o",
+        "part",
+        "--start",
+        "1s",
+        "--duration",
+        "70ms",
+    ];
+    assert_eq!(convert(&dir, &cut).0, Some(0));
+    let part = listed("part");
+    assert_eq!(
+        (&part[0], &part[2]),
+        (&6.into(), &1_700_000_001_000_000_001u64.into())
+    );
+    // A bag does not replace another one.
+    let (code, _, said) = convert(
+        &dir,
+        &["a.mcap", "--to", "rosbag2", "-o", "part", "--force"],
+    );
+    assert!(
+        code == Some(1) && said.contains("part is a directory"),
+        "{said}"
+    );
+    assert_eq!(listed("part"), part);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::io::Cursor;
 /// An item of a recording: time in ns, name of the stream, details, payload.
 type Item = (i64, String, Details, Vec<u8>);
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Recording {
     streams: Vec<Stream>,
     items: Vec<(Stamp, Details, Vec<u8>)>,
@@ -187,6 +187,90 @@ fn classic(id: u32, raw_length: u8) -> Vec<u8> {
     let mut frame = Vec::new();
     can::classic(id, &[1; 8], 8, raw_length, &mut frame);
     frame
+}
+
+/// Generates messages of ROS 2 on three topics. Their sizes, bytes, times, publication times and
+/// sequence numbers are random.
+fn bags() -> impl Strategy<Value = Recording> {
+    let length = prop_oneof![8 => 0usize..64, 1 => 100_000usize..400_000];
+    let payload = (length, any::<u32>()).prop_map(|(length, seed)| {
+        let mix = |at: u32| (seed ^ at).wrapping_mul(0x9e37_79b1) >> 24;
+        let body = (0..length as u32).map(|at| mix(at) as u8);
+        [0, 1, 0, 0].into_iter().chain(body).collect::<Vec<u8>>()
+    });
+    let details = (any::<Option<u64>>(), any::<Option<u32>>());
+    let item = (0u32..3, 0i64..3_000_000_000, details, payload);
+    let begin = prop_oneof![Just(0i64), 0..4_000_000_000_000_000_000i64];
+    (begin, prop::collection::vec(item, 1..40)).prop_map(|(begin_ns, drawn)| {
+        let mut time_ns = begin_ns;
+        let items = drawn.into_iter().map(|(stream, step_ns, details, bytes)| {
+            // Every third message has the same time as the message before it.
+            time_ns += step_ns * i64::from(step_ns % 3 != 0);
+            let stream = StreamId(stream);
+            let details = Details {
+                is_sent: false,
+                published_ns: details.0,
+                sequence: details.1,
+            };
+            (Stamp { time_ns, stream }, details, bytes)
+        });
+        let streams = ["/front/points", "/rear/points", "/a b\"c"].map(|name| Stream {
+            name: name.into(),
+            kind: ros("a/msg/B"),
+        });
+        Recording {
+            streams: streams.to_vec(),
+            items: items.collect(),
+            at: 0,
+        }
+    })
+}
+
+/// Converts a recording to the file or directory at `path`, and opens it. The conversion must lose
+/// nothing.
+fn converted(
+    open: &dyn Fn() -> Box<dyn Source>,
+    target: Target,
+    path: &Path,
+) -> impl Fn() -> Box<dyn Source> {
+    let plan = Plan::of(&mut *open(), target, &mut |_| true).expect("planned");
+    assert_eq!(plan.losses.0, []);
+    save::save(&plan, &mut *open(), path, false, &mut |_| true).expect("written");
+    let path = path.to_owned();
+    move || crate::source::open(&path).expect("a recording")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn random_messages_are_the_same_in_a_bag_and_after_any_sequence_of_conversions(recording in bags()) {
+        let open = || -> Box<dyn Source> {
+            let mut again = recording.clone();
+            again.at = 0;
+            Box::new(again)
+        };
+        let mut wanted = items(&mut *open());
+        for item in &mut wanted {
+            item.2.published_ns.get_or_insert(item.0 as u64);
+            item.2.sequence.get_or_insert(0);
+        }
+        let dir = tempfile::tempdir().expect("a directory");
+        for first in [Target::Rosbag2, Target::Mcap] {
+            let path = dir.path().join(format!("{}_1", first.word()));
+            let once = converted(&open, first, &path);
+            prop_assert_eq!(&items(&mut *once()), &wanted, "{:?}", first);
+            for second in [Target::Rosbag2, Target::Mcap] {
+                let path = dir.path().join(format!("{}_{}", first.word(), second.word()));
+                let mut twice = converted(&once, second, &path)();
+                prop_assert_eq!(&items(&mut *twice), &wanted, "{:?} to {:?}", first, second);
+                let again = once();
+                prop_assert_eq!(twice.streams(), again.streams());
+                let definition = twice.definition("a/msg/B");
+                prop_assert_eq!(definition.as_deref(), Some("bool x"));
+            }
+        }
+    }
 }
 
 #[test]

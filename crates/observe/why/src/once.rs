@@ -8,6 +8,7 @@
 
 use crate::explain::{Explanation, Question, Subjects};
 use crate::spool::{put, put_head, Records, Spool, OF_THREADS_MAX};
+use onbeat_document::dist::Dist;
 use onbeat_document::Model;
 use onbeat_synth::followed::{each, Arrival, Asked, ChainEnd, ChainStep, Held, Joined, PathStep};
 use onbeat_synth::named::Named;
@@ -155,11 +156,43 @@ pub struct Once {
     now: u64,
     /// The time of the last record of a thread in the spool.
     recorded: u64,
-    callbacks: bool,
+    callbacks: Option<Latencies>,
     scratch: Vec<u8>,
     /// Lists of steps that have been written. The synthesis takes them back to use their memory
     /// again.
     done: Vec<Vec<ChainStep>>,
+}
+
+/// The latencies of all executions of callbacks, each from the time at which the callback could have
+/// started.
+#[derive(Debug, Default)]
+struct Latencies {
+    /// The key is the callback, the thread and the start of an execution that has not ended.
+    arrivals: FxHashMap<(u32, u32, u64), u64>,
+    of: FxHashMap<u32, Dist>,
+}
+
+/// The maximum number of arrivals that are kept. Some executions never end.
+const ARRIVALS_MAX: usize = 1 << 16;
+
+impl Latencies {
+    fn arrived(&mut self, arrival: &Arrival) {
+        if self.arrivals.len() >= ARRIVALS_MAX {
+            let mut starts: Vec<u64> = self.arrivals.keys().map(|key| key.2).collect();
+            let (_, middle, _) = starts.select_nth_unstable(ARRIVALS_MAX / 2);
+            let middle = *middle;
+            self.arrivals.retain(|key, _| key.2 > middle);
+        }
+        let key = (arrival.callback, arrival.tid, arrival.start_ns);
+        self.arrivals.insert(key, arrival.since_ns);
+    }
+
+    fn ran(&mut self, callback: u32, tid: u32, (start_ns, end_ns): (u64, u64)) {
+        let since = self.arrivals.remove(&(callback, tid, start_ns));
+        let since = since.unwrap_or(start_ns);
+        let latency = self.of.entry(callback).or_default();
+        latency.record(end_ns.saturating_sub(since));
+    }
 }
 
 /// The result of one pass over the events: the model, and a spool for explanations.
@@ -169,6 +202,17 @@ pub struct Seen {
     /// The ids of the callbacks. The options of another pass over the same events need them.
     pub ids: Vec<Option<String>>,
     pub spooled: Spooled,
+    latencies: FxHashMap<u32, Dist>,
+}
+
+impl Seen {
+    /// Returns the latencies of a callback's executions, as explanations count them. Returns `None` if
+    /// the callback never ran, or if the pass was started without `callbacks`.
+    pub fn latency_of(&self, callback: &str) -> Option<&Dist> {
+        let is_it = |id: &Option<String>| id.as_deref() == Some(callback);
+        let number = self.ids.iter().position(is_it)?;
+        self.latencies.get(&(number as u32))
+    }
 }
 
 /// The spool of a pass: records that are needed to explain executions.
@@ -191,7 +235,7 @@ impl Once {
             scribe: Scribe::default(),
             now: 0,
             recorded: 0,
-            callbacks,
+            callbacks: callbacks.then(Latencies::default),
             scratch: Vec::new(),
             done: Vec::new(),
         }
@@ -256,6 +300,7 @@ impl Once {
         self.spool_followed();
         Seen {
             model: self.synth.ended_model(),
+            latencies: self.callbacks.take().unwrap_or_default().of,
             ids: self.synth.callback_ids(),
             spooled: Spooled {
                 synth: self.synth,
@@ -304,7 +349,8 @@ impl Once {
             put(to, now.wrapping_sub(asked.received_ns));
         });
         each(self.synth.drain_arrivals(), |arrival| {
-            if self.callbacks {
+            if let Some(latencies) = &mut self.callbacks {
+                latencies.arrived(&arrival);
                 let to = spool.record(since, record::RARE);
                 put(to, rare::ARRIVAL);
                 put(to, u64::from(arrival.callback));
@@ -322,6 +368,9 @@ impl Once {
                 ..
             } = observation
             {
+                if let Some(latencies) = &mut self.callbacks {
+                    latencies.ran(callback, tid, (start_ns, end_ns));
+                }
                 let to = spool.record(since, record::RAN);
                 put(to, u64::from(tid));
                 put(to, now.wrapping_sub(start_ns));

@@ -54,7 +54,7 @@ impl Rows {
     fn add(&mut self, times: &[(Cause, u64)]) {
         let number = self.seen;
         self.seen += 1;
-        if number % self.every != 0 {
+        if !number.is_multiple_of(self.every) {
             return;
         }
         if self.kept.len() == KEPT_MAX {
@@ -64,7 +64,7 @@ impl Rows {
                 nth % 2 == 1
             });
             self.every *= 2;
-            if number % self.every != 0 {
+            if !number.is_multiple_of(self.every) {
                 return;
             }
         }

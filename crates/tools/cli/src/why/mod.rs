@@ -149,9 +149,9 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     };
     let limit_ns = match args.over {
         Some(over) => ns(over),
-        None => subject.limit_ns(),
+        None => subject.limit_ns(&seen),
     };
-    let longest_ns = subject.longest_ns();
+    let longest_ns = subject.longest_ns(&seen);
     let cut_to: Vec<&str> = options
         .cuts
         .iter()

@@ -1,12 +1,14 @@
 //! Finds the chain or callback that the user asks for.
 
 use onbeat_document::cuts::{self, Ends};
+use onbeat_document::dist::Dist;
 use onbeat_document::schema::{Callback, Chain};
 use onbeat_document::titles::titles;
 use onbeat_document::Model;
 use onbeat_terminal::term;
 use onbeat_terminal::CliError;
 use onbeat_why::compare;
+use onbeat_why::once::Seen;
 use std::cmp::Reverse;
 use std::path::Path;
 
@@ -26,23 +28,24 @@ pub enum Subject<'m> {
 }
 
 impl Subject<'_> {
-    pub fn limit_ns(&self) -> u64 {
-        compare::late_limit(match self {
-            Subject::Chain { chain, .. } => &chain.figures.latency_ns,
-            Subject::Callback(callback) => &callback.figures.response_ns,
-        })
-    }
-
-    pub fn longest_ns(&self) -> u64 {
+    /// Returns the latencies of the executions. Those of a callback count from the publication of its
+    /// item, unlike the model's response times.
+    fn latency<'a>(&'a self, seen: &'a Seen) -> &'a Dist {
         match self {
-            Subject::Chain { chain, .. } => chain.figures.latency_ns.max(),
-            // An item can wait before the thread is woken up.
+            Subject::Chain { chain, .. } => &chain.figures.latency_ns,
             Subject::Callback(callback) => {
-                let figures = &callback.figures;
-                let waits = figures.interarrival_ns.max();
-                figures.response_ns.max().saturating_add(waits)
+                let latency = seen.latency_of(&callback.id);
+                latency.unwrap_or(&callback.figures.response_ns)
             }
         }
+    }
+
+    pub fn limit_ns(&self, seen: &Seen) -> u64 {
+        compare::late_limit(self.latency(seen))
+    }
+
+    pub fn longest_ns(&self, seen: &Seen) -> u64 {
+        self.latency(seen).max()
     }
 }
 

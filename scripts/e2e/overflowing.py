@@ -1,10 +1,12 @@
-"""A node that loses large items, because the receive buffer of its UDP socket is full.
+"""A node that loses large items or gets them late, because the receive buffer of its UDP socket is full.
 
 usage: overflowing.py SECONDS TRUTH
 /camera, a process of its own, publishes /overflowing/image (best effort) every 100 ms, over UDP only. Every second
-image has 4 MB, the others have 1 KB. Each begins with its number. /viewer subscribes to it. TRUTH gets the numbers of
-the images that /viewer got between the first and the last one, and the datagrams that the kernel dropped meanwhile at
-the sockets of its process, as JSON.
+image has 4 MB, the others have 1 KB. Each begins with its number. /viewer subscribes to it.
+/drawer, also a process of its own, publishes /overflowing/map (reliable) every 900 ms, over UDP only. Each map has 4 MB
+and begins with the time before its publication. /reader, a process of its own, subscribes to it.
+TRUTH gets the numbers of the images that /viewer got, the datagrams that the kernel dropped meanwhile at the sockets of
+its process, and for each map its time and the time at which /reader's callback began, as JSON (CLOCK_MONOTONIC, ns).
 """
 
 import array
@@ -23,6 +25,7 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from std_msgs.msg import UInt8MultiArray
 
 BEST_EFFORT = QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT)
+RELIABLE = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
 LARGE = 4 << 20
 SMALL = 1 << 10
 
@@ -41,10 +44,42 @@ def shoot():
         image.data[0:8] = array.array("B", number.to_bytes(8, "little"))
         images.publish(image)
     node.create_timer(0.1, publish)
+    spin(node)
+
+
+def spin(node):
+    """Runs a node until it is ended."""
     try:
         rclpy.spin(node)
     except (KeyboardInterrupt, ExternalShutdownException):
         pass
+
+
+def draw():
+    """Publishes maps until it is ended."""
+    rclpy.init()
+    node = rclpy.create_node("drawer")
+    maps = node.create_publisher(UInt8MultiArray, "/overflowing/map", RELIABLE)
+    drawn = UInt8MultiArray(data=array.array("B", bytes(LARGE)))
+
+    def publish():
+        drawn.data[0:8] = array.array("B", time.monotonic_ns().to_bytes(8, "little"))
+        maps.publish(drawn)
+    node.create_timer(0.9, publish)
+    spin(node)
+
+
+def read(path):
+    """Takes maps until it is ended, and writes when each came."""
+    rclpy.init()
+    node = rclpy.create_node("reader")
+    log = open(path, "w", encoding="ascii", buffering=1)
+
+    def on_map(message):
+        began = time.monotonic_ns()
+        log.write(f"{int.from_bytes(message.data[0:8].tobytes(), 'little')} {began}\n")
+    node.create_subscription(UInt8MultiArray, "/overflowing/map", on_map, RELIABLE)
+    spin(node)
 
 
 def drops():
@@ -79,12 +114,19 @@ def view(seconds):
 
 def main():
     """Runs the nodes, each in its process."""
-    if sys.argv[1:] == ["shoot"]:
-        shoot()
+    roles = {"shoot": shoot, "draw": draw, "read": lambda: read(*sys.argv[2:])}
+    if sys.argv[1] in roles:
+        roles[sys.argv[1]]()
         return
-    with subprocess.Popen([sys.executable, os.path.abspath(__file__), "shoot"]) as camera:
-        truth = view(float(sys.argv[1]))
-        camera.kill()
+    log = sys.argv[2] + ".maps"
+    others = [subprocess.Popen([sys.executable, os.path.abspath(__file__), *words])
+              for words in (["shoot"], ["draw"], ["read", log])]
+    truth = view(float(sys.argv[1]))
+    for other in others:
+        other.kill()
+        other.wait()
+    with open(log, encoding="ascii") as maps:
+        truth["maps"] = [list(map(int, line.split())) for line in maps]
     with open(sys.argv[2], "w", encoding="utf-8") as file:
         json.dump(truth, file)
     os._exit(0)

@@ -9,6 +9,9 @@ use crate::plot::percentiles;
 
 const TIMES_FLOOR: f64 = 2.0;
 const OF_BEST_PEER: f64 = 0.1;
+/// The largest p99 of the lateness from a BLF log, as a multiple of that from the capture. The rest
+/// above 1 is for the difference between two runs of one arm.
+const OF_CAPTURE: f64 = 1.25;
 
 pub(super) fn judge(context: &mut Context, report: &mut Report, loads: &[Load]) -> Result<()> {
     raw(context, loads)?;
@@ -56,18 +59,19 @@ fn figures(context: &Context, report: &mut Report, load: &Load, id: &str, sample
     let mut rng = context.rng("lateness");
     let is_there = |arm: &usize| !samples.pooled(*arm).is_empty();
     let p99 = |arm: usize| samples.pooled(arm).quantile(0.99);
-    let peers = [1, 2].into_iter().filter(is_there);
+    let peers = (0..ARMS.len()).filter(|arm| !ARMS[*arm].is_onbeat() && is_there(arm));
     let best = peers.min_by(|a, b| p99(*a).total_cmp(&p99(*b)));
     for (i, arm) in ARMS.into_iter().enumerate().filter(|(i, _)| is_there(i)) {
         let word = match arm {
             Arm::Onbeat => "onbeat",
+            Arm::OnbeatBlf => "onbeat_blf",
             Arm::Tcpreplay => "tcpreplay",
             Arm::TcpreplayFifo => "tcpreplay_fifo",
         };
         let of_arm = load.runs.iter().filter(|r| r.arm == arm);
         let wrong: usize = of_arm.map(|r| r.lost + r.misplaced).sum();
         let wrong = Figure::exact(format!("{word}.lost_or_misplaced.{id}"), wrong as f64, "1");
-        let is_ours = arm == Arm::Onbeat;
+        let is_ours = arm.is_onbeat();
         report.figure(wrong.at_most(is_ours.then_some(0.0)));
         let count = samples.pooled(i).len() as u64;
         for (what, q) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
@@ -80,6 +84,11 @@ fn figures(context: &Context, report: &mut Report, load: &Load, id: &str, sample
                     .at_most(limit.map(|us| TIMES_FLOOR * us)),
             );
         }
+    }
+    if is_there(&0) && is_there(&1) {
+        let ratio = samples.quantile_ratio(0, 1, 0.99, &mut rng);
+        let figure = Figure::estimated(format!("onbeat_blf.p99_over_capture.{id}"), ratio, "1");
+        report.figure(figure.at_most(OF_CAPTURE));
     }
     if let (Some(best), true) = (best, is_there(&0)) {
         let ratio = samples.quantile_ratio(best, 0, 0.99, &mut rng);

@@ -2,7 +2,8 @@
 //! tcpreplay.
 //!
 //! The packets are streams of Table I of the paper of Konheiser et al. They go from one network
-//! namespace to another, on an idle machine and beside busy programs.
+//! namespace to another, on an idle machine and beside busy programs. `onbeat replay` plays them
+//! from two files: the capture that tcpreplay also plays, and a BLF log with the same packets.
 //!
 //! The lateness of a packet is the kernel's time stamp at the receiver minus its recorded time,
 //! minus the smallest such difference of the run. No arm's own figures are used.
@@ -31,25 +32,39 @@ const MTU: &str = "2000";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Arm {
     Onbeat,
+    OnbeatBlf,
     Tcpreplay,
     TcpreplayFifo,
 }
 
-const ARMS: [Arm; 3] = [Arm::Onbeat, Arm::Tcpreplay, Arm::TcpreplayFifo];
+const ARMS: [Arm; 4] = [
+    Arm::Onbeat,
+    Arm::OnbeatBlf,
+    Arm::Tcpreplay,
+    Arm::TcpreplayFifo,
+];
 
 impl Arm {
     fn name(self) -> &'static str {
         match self {
             Arm::Onbeat => "onbeat",
+            Arm::OnbeatBlf => "onbeat (BLF)",
             Arm::Tcpreplay => "tcpreplay",
             Arm::TcpreplayFifo => "tcpreplay (FIFO)",
         }
     }
 
+    fn is_onbeat(self) -> bool {
+        matches!(self, Arm::Onbeat | Arm::OnbeatBlf)
+    }
+
     fn command(self, hosts: &Hosts, context: &Context, recording: &Recording) -> Command {
-        let path = &recording.path;
+        let path = match self {
+            Arm::OnbeatBlf => &recording.blf,
+            _ => &recording.path,
+        };
         let mut command = match self {
-            Arm::Onbeat => {
+            Arm::Onbeat | Arm::OnbeatBlf => {
                 let mut command = hosts.command(Host::Sender, context.onbeat());
                 command.arg("replay").arg(path);
                 command.args(["--to", &format!("eth:{INTERFACE}")]);
@@ -144,7 +159,9 @@ fn run(context: &mut Context) -> Result<Report> {
         });
     }
     // The seed can generate the recording again.
-    let _ = std::fs::remove_file(recording::path(context));
+    for path in recording::paths(context) {
+        let _ = std::fs::remove_file(path);
+    }
     judge::judge(context, &mut report, &loads)?;
     rate::measure(context, &mut report)?;
     Ok(report)
@@ -159,7 +176,7 @@ fn available(report: &mut Report) -> Vec<Arm> {
         "tcpreplay",
         "tcpreplay is not installed. Run apt-get install tcpreplay",
     );
-    vec![Arm::Onbeat]
+    vec![Arm::Onbeat, Arm::OnbeatBlf]
 }
 
 fn play(
@@ -240,6 +257,7 @@ mod tests {
     fn lost_misplaced_and_late_packets_are_counted() {
         let recording = Recording {
             path: Default::default(),
+            blf: Default::default(),
             streams: 1,
             due_ns: vec![0, 1000, 2000, 3000],
         };

@@ -1,10 +1,13 @@
-//! Writes the recording that all arms play: a capture of UDP packets with marks.
+//! Writes the recording that all arms play: a capture of UDP packets with marks, and a BLF log with
+//! the same packets.
 
 use crate::frame::rng::Rng;
 use crate::frame::{Context, LabError, Result};
 use crate::measure::capture::MAGIC;
 use crate::measure::streams::{Arrivals, Kind};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 const HEADER_BYTES: usize = 14 + 20 + 8;
 const BEGIN_S: u64 = 1_700_000_000;
@@ -12,6 +15,7 @@ const BEGIN_S: u64 = 1_700_000_000;
 #[derive(Default)]
 pub(super) struct Recording {
     pub path: PathBuf,
+    pub blf: PathBuf,
     pub streams: usize,
     pub due_ns: Vec<u64>,
 }
@@ -31,11 +35,17 @@ impl Recording {
             due.extend(arrivals.due_ns.iter().map(|ns| (ns / 1000 * 1000, stream)));
         }
         due.sort_unstable();
-        let path = path(context);
+        let [path, blf] = paths(context);
         capture(&path, due.iter().copied(), kind.bytes)?;
+        let mut command = Command::new(context.onbeat());
+        command.arg("convert").arg(&path).arg("-o").arg(&blf);
+        command.arg("--force");
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        context.succeed(&mut command, "onbeat convert", Duration::from_secs(60))?;
         let first = due.first().map_or(0, |d| d.0);
         Ok(Recording {
             path,
+            blf,
             streams,
             due_ns: due.iter().map(|(ns, _)| ns - first).collect(),
         })
@@ -46,8 +56,8 @@ impl Recording {
     }
 }
 
-pub(super) fn path(context: &Context) -> PathBuf {
-    context.dir().join("recording.pcap")
+pub(super) fn paths(context: &Context) -> [PathBuf; 2] {
+    ["recording.pcap", "recording.blf"].map(|name| context.dir().join(name))
 }
 
 pub(super) fn capture(

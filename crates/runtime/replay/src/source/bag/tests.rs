@@ -328,6 +328,13 @@ fn a_bag_file_whose_index_cannot_be_relied_on_is_read_whole() {
          INSERT INTO messages (topic_id, timestamp, data) VALUES (1, 5, x'00'); \
          PRAGMA writable_schema = ON; INSERT INTO sqlite_master SELECT * FROM kept; \
          PRAGMA writable_schema = RESET",
+        // A message whose time in the index is another one.
+        "CREATE TABLE kept AS SELECT * FROM sqlite_master WHERE name = 'timestamp_idx'; \
+         PRAGMA writable_schema = ON; DELETE FROM sqlite_master WHERE name = 'timestamp_idx'; \
+         PRAGMA writable_schema = RESET; \
+         UPDATE messages SET timestamp = timestamp + 1 WHERE id = 1500; \
+         PRAGMA writable_schema = ON; INSERT INTO sqlite_master SELECT * FROM kept; \
+         PRAGMA writable_schema = RESET",
         // A message that comes more than a window too late.
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 70000) \
          INSERT INTO messages (topic_id, timestamp, data) SELECT 1, 100000 + i, x'00' FROM n; \

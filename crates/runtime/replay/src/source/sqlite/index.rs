@@ -10,6 +10,10 @@ use std::path::Path;
 /// The number of rows that are read at once. A message may be earlier than this number of messages
 /// before it.
 const ROWS: usize = 1 << 15;
+/// The bits of a time that count in the checksum of all times. The sum of these bits of all times of
+/// a file fits into an `i64`.
+const CHECKED: i64 = 0xf_ffff;
+
 /// Opens an sqlite3 file of a bag by its index. Error messages show the file as `shown`. The items
 /// of the source have no payload. The source fails if messages are too far out of order, or if the
 /// index of times does not fit the messages.
@@ -42,32 +46,37 @@ pub fn read(path: &Path, shown: &str) -> std::result::Result<Box<dyn Source>, So
     }))
 }
 
-/// The number of messages, and the times of the first and the last one. The messages and the index
-/// of times must have the same.
+/// The figures that the messages and the index of times must have in common.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Sums {
     messages: i64,
+    /// The sum of the lower bits of all times.
+    checksum: i64,
     ends: Option<(i64, i64)>,
 }
 
 impl Sums {
     fn add(&mut self, time_ns: i64) {
         self.messages += 1;
+        self.checksum += time_ns & CHECKED;
         let (first, last) = self.ends.unwrap_or((time_ns, time_ns));
         self.ends = Some((first.min(time_ns), last.max(time_ns)));
     }
 
-    /// Reads the sums from the index of times. Each query is one for which sqlite does not step
-    /// through the index.
+    /// Reads the sums from the index of times.
     fn of(database: &Connection, index: &str) -> Result<Sums> {
         let index = index.replace('"', "\"\"");
-        let query = |what: &str| {
-            let sql = format!("SELECT {what} FROM messages INDEXED BY \"{index}\"");
-            database.query_row(&sql, [], |row| row.get::<_, Option<i64>>(0))
-        };
-        Ok(Sums {
-            messages: query("count(*)")?.unwrap_or(0),
-            ends: query("min(timestamp)")?.zip(query("max(timestamp)")?),
+        let sql = format!(
+            "SELECT count(*), coalesce(sum(timestamp & {CHECKED}), 0), min(timestamp), max(timestamp) \
+             FROM messages INDEXED BY \"{index}\""
+        );
+        database.query_row(&sql, [], |row| {
+            let ends: (Option<i64>, Option<i64>) = (row.get(2)?, row.get(3)?);
+            Ok(Sums {
+                messages: row.get(0)?,
+                checksum: row.get(1)?,
+                ends: ends.0.zip(ends.1),
+            })
         })
     }
 }

@@ -48,7 +48,7 @@ def rows():
     with open(ROWS, "rb") as file:
         found = tomllib.load(file)["row"]
     for row in found:
-        unknown = set(row) - {"paper", "figure", "theirs", "ours", "run", "key", "at_most", "at_least", "why"}
+        unknown = set(row) - {"paper", "figure", "theirs", "ours", "run", "key", "at_most", "at_least", "absent", "why"}
         if unknown or ("run" in row) == ("why" in row) or ("key" in row) != ("run" in row):
             sys.exit(f"papers: scripts/papers.toml: wrong row '{row.get('figure')}': give run and key, or why")
     return found
@@ -88,6 +88,8 @@ def judge(row, figure):
             return UNKNOWN, "the figure has no target"
         return figure["verdict"].replace("_", " "), figure["decided_by"]
     value, interval, rounds = figure["value"], figure.get("interval"), figure.get("rounds")
+    if "absent" in row and value == 0:
+        return UNKNOWN, row["absent"]
     if figure.get("exact"):
         return side((value, value), row), f"the exact value {value:g}"
     if interval is None:

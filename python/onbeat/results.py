@@ -204,9 +204,9 @@ class Culprit:
     woken_by: Component | None = None
     """The component that woke up the sleeping thread."""
     call: str | None = None
-    """Kind of the call in which the thread slept, such as `sync`. None if a thread woke it up."""
+    """Kind of the call in which the thread slept, such as `sync`. None if the culprit is not a call."""
     socket: int | None = None
-    """Port of a full socket of the receiver, which dropped datagrams meanwhile."""
+    """Port of a full socket of the receiver, which dropped datagrams. None if the culprit is not a socket."""
 
 
 @dataclass(frozen=True, kw_only=True)

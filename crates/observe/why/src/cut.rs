@@ -186,7 +186,8 @@ impl<F: Facts> Known<'_, F> {
                     self.owner(pieces, step.callback, owner, slice.end);
                 }
                 (Kind::Sleeps, _) => {
-                    let by = self.service(step.callback, &slice, by).unwrap_or(by);
+                    let service = self.service(step.callback, &slice, by, until);
+                    let by = service.unwrap_or(by);
                     pieces.until(slice.end, piece(step.callback, kind, by, None));
                 }
                 _ => pieces.until(slice.end, piece(step.callback, kind, by, None)),
@@ -196,15 +197,16 @@ impl<F: Facts> Known<'_, F> {
 
     /// Returns the service for whose response the callback slept, or `None` if it slept for another
     /// reason. `by` is what the history says about the sleep.
-    fn service(&self, callback: u32, slice: &Slice, by: By) -> Option<By> {
-        let is_certain = match by {
+    /// The callback ends or publishes at `until`.
+    fn service(&self, callback: u32, slice: &Slice, by: By, until: u64) -> Option<By> {
+        let until = match by {
             // The response comes with another thread of the process, or to this one.
-            By::Waker(_) | By::Call(CallKind::Futex | CallKind::Poll) => true,
-            By::Nobody => false,
+            By::Waker(_) | By::Call(CallKind::Futex | CallKind::Poll) => Some(until),
+            By::Nobody => None,
             _ => return None,
         };
         let at = (slice.begin, slice.end);
-        let service = self.history.service_of(callback, at, is_certain);
+        let service = self.history.service_of(callback, at, until);
         service.map(By::Callback)
     }
 

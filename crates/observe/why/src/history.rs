@@ -138,7 +138,7 @@ struct Thread {
     read: Option<u64>,
     /// Why the thread sleeps next.
     within: Option<Sleep>,
-    /// The throttled time of the wait that ends next, and whether it is the begin of that wait.
+    /// The throttled time of the wait that ends next, and whether it is the beginning of that wait.
     throttled: Option<(u64, bool)>,
     off: VecDeque<Part<Off>>,
     held: VecDeque<Part<u32>>,
@@ -563,19 +563,20 @@ impl History {
     }
 
     /// Returns the service for whose response a callback waited while it slept from `begin` to `end`.
-    /// `is_certain` must be false if the callback may have slept for another reason: the response must
-    /// then have ended the sleep.
+    /// The response must have ended the sleep, or have come before `until`: a callback that needs a
+    /// response does not end before it.
     pub(crate) fn service_of(
         &self,
         callback: u32,
         (begin, end): (u64, u64),
-        is_certain: bool,
+        until: Option<u64>,
     ) -> Option<u32> {
         let asked = self.asked.get(&callback)?;
         let from = asked.partition_point(|a| a.received_ns <= begin);
         let mut waits = asked.range(from..).filter(|a| a.sent_ns <= begin);
         let ends = |a: &&Asked| a.received_ns <= end.saturating_add(SEEMING_NS);
-        let found = waits.find(|a| is_certain || ends(a));
+        let is_within = |a: &&Asked| until.is_some_and(|until| a.received_ns <= until);
+        let found = waits.find(|a| ends(a) || is_within(a));
         found.map(|a| a.to)
     }
 

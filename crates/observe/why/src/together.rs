@@ -178,9 +178,9 @@ impl Together {
     pub(crate) fn sentence(&self, first: &str, second: &str) -> String {
         let (late, others) = (self.late, self.others);
         format!(
-            "Two of these causes make executions late only together, {first}, and {second}: both are longer than usual \
-             in {both} of {late} late executions and in {others_both} of {others} others, and only one of them in \
-             {one} late executions and in {others_one} others.",
+            "Two causes make executions late only together: {first}, and {second}. Both are longer than usual in \
+             {both} of {late} late executions and in {others_both} of {others} others. Only one of them is longer than \
+             usual in {one} late executions and in {others_one} others.",
             both = self.late_with_both,
             others_both = self.others_with_both,
             one = self.late_with_one,

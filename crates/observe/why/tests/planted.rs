@@ -426,16 +426,19 @@ fn a_callback_that_waits_for_a_response_names_the_service() {
 "
     );
     let gid = "gid=01010101010101010101010101010101";
-    let events = trace(&system, |t, is_planted| {
-        if !is_planted {
-            return punctual(t);
-        }
-        let (asks, awake) = (t + 1_500, t + 16_500);
-        talk(t)
-            + &wakes(t + 550, t + 560, 0)
-            + &takes(t + 580, t + 510, 17_000)
-            + &format!(
-                "{asks}us cpu1 20/20 request_send rmw=0x1040 sequence={t}
+    // The response ends the sleep, or comes long after the callback.
+    let events = |late_us: u64| {
+        trace(&system, |t, is_planted| {
+            if !is_planted {
+                return punctual(t);
+            }
+            let (asks, awake) = (t + 1_500, t + 16_500);
+            let answered = awake + late_us;
+            talk(t)
+                + &wakes(t + 550, t + 560, 0)
+                + &takes(t + 580, t + 510, 17_000)
+                + &format!(
+                    "{asks}us cpu1 20/20 request_send rmw=0x1040 sequence={t}
 {asks}us cpu1 20/20 sleep call=futex
 {asks}us cpu1 20/20 switch_out state=1
 {}us cpu0 40/40 request_take rmw=0x1030 {gid} sequence={t}
@@ -446,24 +449,30 @@ fn a_callback_that_waits_for_a_response_names_the_service() {
 {awake}us cpu1 20/20 wake waker_tid=21
 {awake}us cpu1 20/20 switch_in
 ",
-                asks + 100,
-                awake - 100,
-                awake - 100,
-                awake - 90,
-                awake - 20,
-                awake - 100,
-                awake - 10,
-            )
-    });
+                    asks + 100,
+                    answered - 100,
+                    answered - 100,
+                    answered - 90,
+                    answered - 20,
+                    answered - 100,
+                    answered - 10,
+                )
+        })
+    };
     // Another chain goes on through the service, so the question is about the callback.
-    let mut options = SynthOptions::new(run());
-    let mut synth = Synth::new(options.clone());
-    events.iter().for_each(|e| synth.push(e));
-    options.ids = synth.into_ids();
-    let of = (10_000_000, 30_000_000);
-    let mut why = Why::new(options, Target::Callback(S.into()), Choice::All, of);
-    events.iter().for_each(|e| why.push(e));
-    let explanation = why.finish();
+    let explained = |events: &[Event]| {
+        let mut options = SynthOptions::new(run());
+        let mut synth = Synth::new(options.clone());
+        events.iter().for_each(|e| synth.push(e));
+        options.ids = synth.into_ids();
+        let of = (10_000_000, 30_000_000);
+        let mut why = Why::new(options, Target::Callback(S.into()), Choice::All, of);
+        events.iter().for_each(|e| why.push(e));
+        why.finish()
+    };
+    let by = Some("woken by /fusion (spinner)");
+    check(&explained(&events(50_000)), Kind::Sleeps, S, by);
+    let explanation = explained(&events(0));
     check(
         &explanation,
         Kind::Sleeps,

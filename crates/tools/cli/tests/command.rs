@@ -904,15 +904,19 @@ fn check_diff_and_report_say_what_late_executions_have_in_common() {
         !page.contains(".why/"),
         "a link to a page that is not there"
     );
+    fs::create_dir(here.join("report.why")).unwrap();
+    fs::write(here.join("report.why/chain-of-before.html"), "old").unwrap();
     good(here, &["report", "--trace", "t", "--pages"], 0);
     let page = fs::read_to_string(here.join("report.html")).unwrap();
     let link = format!("href=\"report.why/{id}.html\"");
     assert!(page.contains(said) && page.contains(&link), "no link");
+    assert!(!here.join("report.why/chain-of-before.html").exists());
     let of_chain = fs::read_to_string(here.join(format!("report.why/{id}.html"))).unwrap();
     assert!(of_chain.contains("id=\"data\"") && of_chain.contains("neighbour (burn)"));
     for wrong in [
         &["report", "--trace", "t", "--trace", "slow", "--pages"][..],
         &["report", "--trace", "t", "--pages", "-o", "-"],
+        &["report", "--trace", "t", "--pages", "-o", "report.why"],
     ] {
         let line = fails(here, wrong, 2);
         assert!(line.contains("--pages"), "{line}");

@@ -78,6 +78,7 @@ struct sched_entity {
 
 struct sched_dl_entity {
 	unsigned int dl_throttled : 1;
+	unsigned int dl_yielded : 1;
 } __attribute__((preserve_access_index));
 
 // Kernels without CONFIG_RT_GROUP_SCHED have no rt_rq in it.

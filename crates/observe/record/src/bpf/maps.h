@@ -106,7 +106,8 @@ struct watched {
 	bool has_cpu_time; // cpu_time_ns is set
 	bool throttled;    // had used up its CPU time when it left its CPU
 	__u64 cpu_time_ns; // CPU time at its last record of a switch from a CPU, or of a CPU time
-	__u64 queue;	   // address of its queue when it began to wait, or 0
+	__u64 ready_ns;	   // when it began to wait for a CPU
+	__u64 queue;	   // address of its queue then, or 0
 	__u64 throttled_ns; // total time for which the queue had been throttled then
 	__u64 withheld_ns;  // since when its own CPU time has been used up; 0: it is not
 };

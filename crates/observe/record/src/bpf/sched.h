@@ -306,7 +306,7 @@ int on_waking(__u64 *ctx)
 		stop_waiting(watched);
 		start_waiting(watched, GET(task, wake_cpu));
 		if (watched)
-			may_be_throttled(task, watched);
+			may_be_throttled(task, watched, bpf_ktime_get_ns());
 	}
 	waker = waker_of(task);
 	if (!waker && have_delays)

@@ -8,6 +8,10 @@
 
 // Shortest time between two records of one socket. The later one counts the drops in between.
 #define SOCKET_REST_NS 1000000
+// Most records of sockets that are not known to be of an observed process, per CPU and interval.
+#define FOREIGN_MOST 1000
+#define FOREIGN_INTERVAL_NS 1000000000
+#define ENOMEM 12 // the receive buffer is full
 
 // A socket that dropped a datagram. The key of the map is its address.
 struct dropper {
@@ -24,6 +28,34 @@ struct {
 	__type(key, __u64);
 	__type(value, struct dropper);
 } droppers SEC(".maps");
+
+struct foreign_drops {
+	__u64 since_ns; // begin of the interval
+	__u64 count;	// records in it
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct foreign_drops);
+} foreign_drops SEC(".maps");
+
+// Returns whether this CPU may still make a record of a socket that may be of any process.
+static __always_inline bool may_report_foreign(__u64 now)
+{
+	__u32 zero = 0;
+	struct foreign_drops *drops = bpf_map_lookup_elem(&foreign_drops, &zero);
+
+	if (!drops)
+		return false;
+	if (now - drops->since_ns > FOREIGN_INTERVAL_NS) {
+		drops->since_ns = now;
+		drops->count = 0;
+	}
+	drops->count += 1;
+	return drops->count <= FOREIGN_MOST;
+}
 
 static __always_inline struct dropper *dropper_of(__u64 socket, __u64 inode)
 {
@@ -43,9 +75,10 @@ int on_udp_drop(__u64 *ctx)
 	struct socket_alloc *socket = BPF_CORE_READ((struct sock *)sock, sk_socket);
 	__u64 address = (__u64)sock, now = bpf_ktime_get_ns();
 	struct dropper *dropper;
+	__u32 count;
 
 	// A socket that its process has closed has no struct socket any more.
-	if (!socket)
+	if (!socket || (int)ctx[0] != -ENOMEM)
 		return 0;
 	dropper = dropper_of(address, BPF_CORE_READ(socket, vfs_inode.i_ino));
 	if (!dropper || now < dropper->ignored_until_ns)
@@ -53,14 +86,18 @@ int on_udp_drop(__u64 *ctx)
 	__sync_fetch_and_add(&dropper->count, 1);
 	if (now - dropper->reported_ns < SOCKET_REST_NS)
 		return 0;
+	if (!dropper->owner && !may_report_foreign(now))
+		return 0;
 	struct record_udp_drop *r = BEGIN_AT(udp_drop, (__u64)0, now);
 	if (r) {
 		r->socket = address;
 		r->inode = dropper->inode;
 		r->port = BPF_CORE_READ((struct sock *)sock, __sk_common.skc_num);
-		r->count = dropper->count;
+		// Another CPU may count meanwhile.
+		count = dropper->count;
+		__sync_fetch_and_add(&dropper->count, -count);
+		r->count = count;
 		SUBMIT(r);
-		dropper->count = 0;
 		dropper->reported_ns = now;
 	}
 	return 0;

@@ -18,14 +18,15 @@ static __always_inline __u64 throttled_so_far(struct cfs_rq *queue)
 }
 
 // Returns whether a real-time or deadline thread has used up its CPU time. Its queue keeps no account
-// of such times.
+// of such times. A deadline thread that yields gives its CPU time up.
 static __always_inline bool has_used_up(struct task_struct *task)
 {
 	struct rt_rq *queue;
 
 	switch (GET(task, policy)) {
 	case POLICY_DEADLINE:
-		return BPF_CORE_READ_BITFIELD_PROBED(&task->dl, dl_throttled);
+		return BPF_CORE_READ_BITFIELD_PROBED(&task->dl, dl_throttled) &&
+		       !BPF_CORE_READ_BITFIELD_PROBED(&task->dl, dl_yielded);
 	case POLICY_FIFO:
 	case POLICY_RR:
 		if (!bpf_core_field_exists(task->rt.rt_rq))
@@ -37,10 +38,12 @@ static __always_inline bool has_used_up(struct task_struct *task)
 }
 
 // Notes that an observed thread is ready from now on, without a CPU.
-static __always_inline void may_be_throttled(struct task_struct *task, struct watched *watched)
+static __always_inline void may_be_throttled(struct task_struct *task, struct watched *watched,
+					     __u64 now)
 {
 	struct cfs_rq *queue = GET(task, se.cfs_rq);
 
+	watched->ready_ns = now;
 	watched->queue = (__u64)queue;
 	watched->throttled_ns = throttled_so_far(queue);
 }
@@ -50,7 +53,7 @@ static __always_inline void loses_cpu(struct task_struct *task, struct watched *
 {
 	struct cfs_rq *queue = GET(task, se.cfs_rq);
 
-	may_be_throttled(task, watched);
+	may_be_throttled(task, watched, now);
 	watched->withheld_ns = has_used_up(task) ? now : 0;
 	if (bpf_core_field_exists(task->throttled))
 		watched->throttled = GET(task, throttled);
@@ -76,6 +79,9 @@ static __always_inline void report_throttled(struct task_struct *task, struct wa
 		if (watched->queue == (__u64)queue)
 			ns = throttled_so_far(queue) - watched->throttled_ns;
 	}
+	// The account grows at once by the whole time for which the queue was throttled.
+	if (ns > now - watched->ready_ns)
+		ns = now - watched->ready_ns;
 	watched->queue = 0;
 	watched->withheld_ns = 0;
 	watched->throttled = false;

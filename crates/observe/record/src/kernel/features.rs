@@ -12,6 +12,9 @@ pub struct Features {
     pub cookie: bool,
     /// BPF programs can read the current task's struct (5.11).
     pub current_task: bool,
+    /// BPF programs can find the socket of an open file (5.11), so that the processes of sockets are
+    /// known.
+    pub socket_of_file: bool,
     /// BPF programs can store data per task, also in uprobes (5.13).
     pub task_storage: bool,
     /// A task's struct has the total time for which the task was ready to run (5.14 with
@@ -40,6 +43,7 @@ impl Features {
             features.current_task = true;
             features.task_storage = true;
             features.task_registers = false;
+            features.socket_of_file = false;
         }
         features.task_registers &= features.delays;
         features.uprobe_link &= std::env::var_os(PERF_EVENTS).is_none();
@@ -54,6 +58,7 @@ impl Features {
         Features {
             cookie: version >= (5, 15),
             current_task: version >= (5, 11),
+            socket_of_file: version >= (5, 11),
             task_storage: version >= (5, 13),
             delays: version >= (5, 14),
             task_registers: version >= (5, 15),
@@ -108,6 +113,7 @@ mod tests {
             Features {
                 cookie: false,
                 current_task: false,
+                socket_of_file: false,
                 task_storage: false,
                 delays: false,
                 task_registers: false,
@@ -116,6 +122,7 @@ mod tests {
                 fast_nop: false
             }
         );
+        assert!(f("5.11.0").socket_of_file && !f("5.10.0").socket_of_file);
         assert!(f("5.15.0").cookie && !f("5.15.0").switch_state);
         assert!(f("6.1.0-13-amd64").switch_state && !f("6.1.0-13-amd64").fast_nop);
         assert!(!f("6.11.0-8-generic").uprobe_link && f("6.12.0").uprobe_link);

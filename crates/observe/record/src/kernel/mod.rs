@@ -171,7 +171,7 @@ impl Kernel {
         if !options.all_threads {
             leave_out(&mut open, EACH_THREAD);
         }
-        sockets::prepare(&mut open, types);
+        sockets::prepare(&mut open, features, types);
         let object = open.load()?;
         if types.given().is_some() {
             check_types(&object, types)?;

@@ -1,6 +1,6 @@
 //! Finds the processes of the sockets at which the kernel drops datagrams.
 
-use super::{leave_out, Types};
+use super::{leave_out, Features, Types};
 use libbpf_rs::btf::types::Typedef;
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle, OpenObject};
 use onbeat_time::clock::monotonic_ns;
@@ -32,11 +32,11 @@ pub struct Sockets {
 }
 
 /// Leaves out the programs that this kernel cannot load.
-pub(super) fn prepare(open: &mut OpenObject, types: &Types) {
-    let has_tracepoint = types
-        .btf()
-        .is_some_and(|btf| btf.type_by_name::<Typedef<'_>>(TRACEPOINT).is_some());
-    if !has_tracepoint {
+pub(super) fn prepare(open: &mut OpenObject, features: Features, types: &Types) {
+    let btf = types.btf();
+    let has_tracepoint =
+        || btf.is_some_and(|btf| btf.type_by_name::<Typedef<'_>>(TRACEPOINT).is_some());
+    if !features.socket_of_file || !has_tracepoint() {
         leave_out(open, ON_DROP);
         leave_out(open, EACH_SOCKET);
     }
@@ -54,7 +54,8 @@ impl Sockets {
     }
 
     /// Returns the observed process that has a socket. `socket` and `inode` are those of a record. If
-    /// there is none, the kernel stops to report this socket for some seconds.
+    /// there is none, the kernel stops reporting this socket for some seconds, and all others that
+    /// have no observed process.
     pub fn owner(&mut self, socket: u64, inode: u64) -> Option<u32> {
         let dropper = self.dropper(socket, inode)?;
         if owner_of(&dropper).is_some() {
@@ -68,16 +69,23 @@ impl Sockets {
         self.searched_ns = now;
         let mut files = Iter::new(&self.link).ok()?;
         std::io::copy(&mut files, &mut std::io::sink()).ok()?;
-        let mut dropper = self.dropper(socket, inode)?;
-        let owner = owner_of(&dropper);
-        if owner.is_none() {
-            let until = now.saturating_add(IGNORED_NS).to_ne_bytes();
-            dropper[IGNORED_UNTIL..IGNORED_UNTIL + 8].copy_from_slice(&until);
-            let key = socket.to_ne_bytes();
-            // A socket that the kernel has forgotten needs no update.
-            let _ = self.droppers.update(&key, &dropper, MapFlags::EXIST);
+        self.ignore_foreign(now.saturating_add(IGNORED_NS));
+        owner_of(&self.dropper(socket, inode)?)
+    }
+
+    /// Has the kernel ignore all sockets without an observed process until a time.
+    fn ignore_foreign(&self, until_ns: u64) {
+        for key in self.droppers.keys() {
+            let Ok(Some(mut dropper)) = self.droppers.lookup(&key, MapFlags::ANY) else {
+                continue;
+            };
+            if owner_of(&dropper).is_none() && dropper.len() == DROPPER_BYTES {
+                let until = until_ns.to_ne_bytes();
+                dropper[IGNORED_UNTIL..IGNORED_UNTIL + 8].copy_from_slice(&until);
+                // A socket that the kernel has forgotten needs no update.
+                let _ = self.droppers.update(&key, &dropper, MapFlags::EXIST);
+            }
         }
-        owner
     }
 
     /// Returns the entry of a socket, unless another socket has its place.

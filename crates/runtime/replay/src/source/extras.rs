@@ -3,8 +3,14 @@
 use super::damage::printable;
 use crate::item::{Attachment, Extras, Metadata};
 
-/// The maximum number of attachments, of records of metadata, and of keys in one record.
+/// The maximum number of attachments and of records of metadata.
 const MOST: usize = 1000;
+
+/// The maximum number of keys in one record of metadata.
+const KEYS_MAX: usize = 100;
+
+/// The maximum size in bytes of all names and values of the records of metadata.
+const METADATA_BYTES_MAX: usize = 1 << 20;
 
 /// Adds an attachment if it is new. Makes its texts safe for a terminal.
 pub fn attach(extras: &mut Extras, attachment: Attachment) {
@@ -28,13 +34,24 @@ pub fn note<'t>(
     name: &str,
     values: impl IntoIterator<Item = (&'t str, &'t str)>,
 ) {
-    let values = values.into_iter().take(MOST);
+    let values = values.into_iter().take(KEYS_MAX);
     let values = values.map(|(key, value)| (printable(key), printable(value)));
     let metadata = Metadata {
         name: printable(name),
         values: values.collect(),
     };
+    let held: usize = extras.metadata.iter().map(bytes).sum();
+    if held + bytes(&metadata) > METADATA_BYTES_MAX {
+        extras.more_extras = extras.more_extras.saturating_add(1);
+        return;
+    }
     push(&mut extras.metadata, metadata, &mut extras.more_extras);
+}
+
+fn bytes(metadata: &Metadata) -> usize {
+    let values = metadata.values.iter();
+    let values = values.map(|(key, value)| key.len() + value.len());
+    metadata.name.len() + values.sum::<usize>()
 }
 
 /// Adds the extras of another part of the recording.

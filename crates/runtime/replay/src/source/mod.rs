@@ -104,9 +104,8 @@ fn opened(
 }
 
 /// Opens the index of a recording, if it has a usable one: a bag, one of its files, or a bag of
-/// ROS 1. The items of
-/// the source have times and streams, but no payload. The source fails at its end if the index
-/// disagrees with itself.
+/// ROS 1. The items of the source have times and streams, but no payload. The source fails at its
+/// end if the index disagrees with itself.
 ///
 /// # Errors
 /// Fails if the recording cannot be read, or has no usable index.

@@ -30,7 +30,14 @@ pub(super) fn directory(args: &Args) -> Result<PathBuf, CliError> {
                 .into(),
         ));
     }
-    Ok(args.output.with_extension("why"))
+    let directory = args.output.with_extension("why");
+    if directory == args.output {
+        return Err(CliError::Usage(
+            "--pages writes a directory whose name ends in .why: give the report another name with -o"
+                .into(),
+        ));
+    }
+    Ok(directory)
 }
 
 /// Writes the pages of the slowest chains. Returns sentences about late executions, and the links of
@@ -41,7 +48,7 @@ pub(super) fn write(
     directory: &Path,
 ) -> Result<(OfChains, OfChains), CliError> {
     let mut slowest: Vec<_> = model.chains.iter().collect();
-    slowest.sort_by_key(|chain| Reverse(chain.figures.latency_ns.max()));
+    slowest.sort_by_key(|chain| (Reverse(chain.figures.latency_ns.max()), &chain.id));
     let ranked = slowest.iter().enumerate().map(|(rank, chain)| Wanted {
         id: chain.id.clone(),
         over_ns: None,
@@ -54,6 +61,7 @@ pub(super) fn write(
         path: directory.into(),
         source,
     })?;
+    remove_old(directory)?;
     let (mut late, mut links) = (Vec::new(), Vec::new());
     for (chain, explanation) in wanted.iter().zip(&explained.of) {
         let Some(explanation) = explanation else {
@@ -72,6 +80,23 @@ pub(super) fn write(
         }
     }
     Ok((late, links))
+}
+
+/// Removes the pages of an earlier report, which may show another recording.
+fn remove_old(directory: &Path) -> Result<(), CliError> {
+    let failed = |source| CliError::Write {
+        path: directory.into(),
+        source,
+    };
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with("chain-") && name.ends_with(".html") {
+            std::fs::remove_file(entry.path()).map_err(failed)?;
+        }
+    }
+    Ok(())
 }
 
 /// Reports whether an id, which comes from a file, can be the name of a file.

@@ -36,6 +36,9 @@ struct Midnights {
     days: i64,
     /// The latest time since the midnight before the first event, in ns.
     latest_ns: i64,
+    /// After a midnight: the latest time before it, and the number of events since. A wrong time can
+    /// look like a midnight, and the next events show that it was none.
+    before: Option<(i64, u32)>,
 }
 
 impl Midnights {
@@ -47,9 +50,29 @@ impl Midnights {
         const STEP_NS: i64 = 2 * 3600 * SECOND_NS;
         /// A frame from before midnight may follow a frame from after midnight within this time.
         const LATE_NS: i64 = 60 * SECOND_NS;
+        /// An event that follows a supposed midnight by more than this, and fits to the time before it,
+        /// shows that there was no midnight.
+        const AWAY_NS: i64 = 3600 * SECOND_NS;
+        /// The number of events that can show it.
+        const EVENTS: u32 = 8;
+        // No time since midnight, but a wrong one.
+        if !(0..DAY_NS).contains(&since_ns) {
+            return since_ns;
+        }
         let today_ns = self.days.saturating_mul(DAY_NS).saturating_add(since_ns);
         let yesterday_ns = today_ns - DAY_NS;
+        if let Some((latest_ns, events)) = self.before {
+            let fits = (latest_ns - LATE_NS..latest_ns + AWAY_NS).contains(&yesterday_ns);
+            if fits && today_ns > self.latest_ns + AWAY_NS {
+                self.days -= 1;
+                self.latest_ns = latest_ns.max(yesterday_ns);
+                self.before = None;
+                return yesterday_ns;
+            }
+            self.before = Some((latest_ns, events + 1)).filter(|before| before.1 < EVENTS);
+        }
         let time_ns = if today_ns < self.latest_ns - STEP_NS {
+            self.before = Some((self.latest_ns, 0));
             self.days += 1;
             today_ns.saturating_add(DAY_NS)
         } else if self.days > 0 && yesterday_ns >= self.latest_ns - LATE_NS {

@@ -116,6 +116,22 @@ fn times_of_busmaster_count_from_midnight_or_from_the_begin_of_the_log() {
 }
 
 #[test]
+fn a_wrong_time_of_busmaster_does_not_move_the_times_after_it() {
+    let head = "date Mon Dec 6 11:06:39 am 2021\nbase hex  no internal events logged\n";
+    let times = [
+        "40000.0", "863995.0", "40001.0", "5.0", "40002.0", "40003.0",
+    ];
+    let lines = times.map(|time| format!("{time} 1 122 Rx d 1 E3\n"));
+    let items = items(&format!("{head}{}", lines.concat())).0;
+    let midnight_s = 1_638_748_800;
+    let found: Vec<i64> = items
+        .iter()
+        .map(|item| item.0 / 1_000_000_000 - midnight_s)
+        .collect();
+    assert_eq!(found, [40_000, 40_001, 40_002, 40_003, 86_405, 863_995]);
+}
+
+#[test]
 fn times_of_busmaster_that_pass_midnight_go_on_to_the_next_day() {
     let head = "date Mon Dec 6 11:59:58 pm 2021\nbase hex  no internal events logged\n";
     let times = [

@@ -422,7 +422,9 @@ impl Stream {
         columns: Option<usize>,
     ) -> Result<()> {
         let start = self.plain.len();
-        self.hold(input, start + size);
+        // Values that are stored in columns are copied once more, row by row.
+        let is_copied = columns.is_some() && matches!(self.chain.content, Content::Values);
+        self.hold(input, start + size + if is_copied { size } else { 0 });
         if input.held > MOST_HELD {
             input.damage.add(
                 "packed data blocks left out, because the unpacked data of a file may use at most 256 MiB",

@@ -132,6 +132,7 @@ mod tests {
             Features {
                 cookie: false,
                 current_task: false,
+                socket_of_file: false,
                 task_storage: false,
                 delays: false,
                 task_registers: false,

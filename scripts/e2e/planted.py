@@ -39,7 +39,7 @@ LEAD = 0.017
 BIG = 2 << 20
 FILES = 1500
 # Scans without a cause after each planted one. The disk needs time to write the files.
-PAUSES = {"writeback": 6}
+PAUSES = {"writeback": 9}
 CODES = 32
 CPU = int(os.environ.setdefault("PLANTED_CPU", str(max(os.sched_getaffinity(0)))))
 OTHERS = os.sched_getaffinity(0) - {CPU} or {CPU}
@@ -161,7 +161,7 @@ class Writeback:
 
 
 def write_back(folder):
-    """For each byte on stdin, has the kernel write files."""
+    """For each byte on stdin, has the kernel write files. Then writes a byte to stdout."""
     writeback = Writeback(folder)
     while True:
         writeback.dirty()
@@ -169,6 +169,7 @@ def write_back(folder):
             return
         with contextlib.suppress(OSError):
             writeback.write()
+        os.write(1, b"x")
 
 
 def start(*role):
@@ -370,9 +371,18 @@ class Victim:
 
     def meet_writeback(self):
         """A thread of the kernel that writes files to the disk."""
+        process = self.neighbours["writeback"]
+        os.set_blocking(process.stdout.fileno(), False)
+        process.stdout.read(16)
+
+        def compute():
+            """Computes until the files are written, but not for too long."""
+            end = time.thread_time() + 0.1
+            while time.thread_time() < end and not process.stdout.read(1):
+                pass
         schedule(os.SCHED_OTHER, 0)
-        self.neighbours["writeback"].stdin.write(b"x")
-        lost = lost_ns(lambda: busy(0.02))
+        process.stdin.write(b"x")
+        lost = lost_ns(compute)
         schedule(os.SCHED_FIFO, PRIORITY)
         return lost
 

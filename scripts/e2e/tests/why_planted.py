@@ -6,7 +6,9 @@ What one recording cannot judge:
 - `quota`: entering and leaving the control group also takes time. The test checks only where it can make control
   groups.
 - `garbage`, `faults`: both are CPU time of the callback. `onbeat why` does not divide it further.
-- `writeback`: the callback computes meanwhile, so its own code can take more time than the kernel's threads.
+- `writeback`: the callback computes meanwhile at a normal priority. Its own code can take more time than the kernel's
+  threads, and other normal programs can have the CPU, too. Where the disk is the host's, writing also takes time of
+  the host.
 - `service`: the server's clock measures only its own part of a call. A thread of the pool must then take the response.
 - `big`: the receiver's clock measures only the CPU time for reading the message. Its way can take longer.
 """
@@ -25,6 +27,8 @@ ASK = "/server:service(/planted/ask)"
 # The longest time from the stamp that the sensor writes into a scan to its publication.
 PUBLISHING_NS = 20_000_000
 SHARE = 0.95
+# The time of interrupts counts neither for the callback nor for the threads of the kernel.
+SHARES = {"writeback": 0.7}
 
 
 def by_thread(name):
@@ -34,9 +38,9 @@ def by_thread(name):
 
 
 def by_kernel(stretch):
-    """Whether a thread of the kernel had the CPU."""
-    return (stretch["kind"] in ("preempted", "queued")
-            and stretch.get("by", {}).get("thread", {}).get("kind") == "kernel")
+    """Whether a thread of the kernel had the CPU, or the host."""
+    of_kernel = stretch.get("by", {}).get("thread", {}).get("kind") == "kernel"
+    return stretch["kind"] == "stolen" or (stretch["kind"] in ("preempted", "queued") and of_kernel)
 
 
 def behind(callback):
@@ -117,7 +121,7 @@ def judge(harness, cause, rows):
     wrong = []
     if len(rows) < 4:
         wrong.append(f"{cause}: only {len(rows)} executions met it")
-    if share < SHARE or (named < 0.8 * len(rows) and cause != "quota"):
+    if share < SHARES.get(cause, SHARE) or (named < 0.8 * len(rows) and cause != "quota"):
         wrong.append(f"{cause}: {share * 100:.1f} % of {planted / 1e6:.1f} ms attributed, first in {named} of "
                      f"{len(rows)}: {[[round(took / 1e6, 1), f] for (took, _), f in zip(rows, firsts)]}")
     if cause not in ("quota", "service") and sum(found) > 1.1 * planted + 4e6 * len(rows):

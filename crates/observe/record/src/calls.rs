@@ -8,7 +8,7 @@ const EXCEPTION: i64 = -1;
 /// Returns the kind of a system call, or of the exception by which a thread entered the kernel.
 pub fn kind_of(number: i64) -> CallKind {
     #[cfg(target_arch = "x86_64")]
-    if let Some(kind) = kind_of_older(number) {
+    if let Some(kind) = kind_on_x86(number) {
         return kind;
     }
     match number {
@@ -71,10 +71,9 @@ pub fn kind_of(number: i64) -> CallKind {
     }
 }
 
-/// Returns the kind of a call that only older processors have. Newer ones have another call in its
-/// place.
+/// Returns the kind of a call that x86-64 has and aarch64 lacks.
 #[cfg(target_arch = "x86_64")]
-fn kind_of_older(number: i64) -> Option<CallKind> {
+fn kind_on_x86(number: i64) -> Option<CallKind> {
     Some(match number {
         libc::SYS_poll | libc::SYS_select | libc::SYS_epoll_wait => CallKind::Poll,
         libc::SYS_open

@@ -73,7 +73,7 @@ mod taken {
     pub(super) const STOLEN: u64 = 0;
     /// The end of the wait.
     pub(super) const THROTTLED: u64 = 1;
-    /// The begin of the wait.
+    /// The beginning of the wait.
     pub(super) const THROTTLED_FIRST: u64 = 2;
 }
 
@@ -648,69 +648,76 @@ impl<R: Read> Replay<R> {
                 self.subjects.ran(callback, tid, times);
             }
             record::CHAIN => self.chain(synth, now)?,
-            record::RARE => match r.number()? {
-                rare::JOINED => {
-                    let synchroniser = r.short()?;
-                    let time_ns = now.wrapping_sub(r.number()?);
-                    let mut path = Vec::new();
-                    for _ in 0..r.number()? {
-                        let callback = r.number()?;
-                        path.push(PathStep {
-                            callback: (callback >> 1) as u32,
-                            own: callback & 1 == 1,
-                            name: r.number()?.checked_sub(1).map(|n| n as u32),
-                        });
-                    }
-                    let joined = Joined {
-                        synchroniser,
-                        time_ns,
-                        steps: times(r, now, &path, Vec::new())?,
-                    };
-                    self.subjects.joined(joined);
-                }
-                rare::NAMED => {
-                    let mut words = [0; 5];
-                    for word in &mut words {
-                        *word = r.short()?;
-                    }
-                    self.subjects.named(&Named::from_words(words));
-                }
-                rare::ARRIVAL => {
-                    let arrival = Arrival {
-                        callback: r.short()?,
-                        tid: r.short()?,
-                        start_ns: now.wrapping_sub(r.number()?),
-                        since_ns: now.wrapping_sub(r.number()?),
-                        released: false,
-                    };
-                    self.subjects.arrived(&arrival);
-                }
-                rare::ASKED => {
-                    let asked = Asked {
-                        from: r.short()?,
-                        to: r.short()?,
-                        sent_ns: now.wrapping_sub(r.number()?),
-                        received_ns: now.wrapping_sub(r.number()?),
-                    };
-                    self.subjects.asked(asked);
-                }
-                rare::DROP => {
-                    let pid = r.short()?;
-                    let port = r.short()? as u16;
-                    let kind = EventKind::SocketDrop { port, count: 1 };
-                    self.event((pid, pid), (now, now), kind);
-                }
-                _ => {
-                    return Err(wrong(
-                        "the temporary file has a record whose kind is unknown",
-                    ))
-                }
-            },
+            record::RARE => self.rare(now)?,
             _ => {
                 let thread = r.number()?;
                 let thread = self.thread(thread)?;
                 let (time, event) = self.thread_event(now, kind)?;
                 self.event(thread, (time, now), event);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a record of a kind that occurs rarely.
+    fn rare(&mut self, now: u64) -> io::Result<()> {
+        let r = &mut self.records;
+        match r.number()? {
+            rare::JOINED => {
+                let synchroniser = r.short()?;
+                let time_ns = now.wrapping_sub(r.number()?);
+                let mut path = Vec::new();
+                for _ in 0..r.number()? {
+                    let callback = r.number()?;
+                    path.push(PathStep {
+                        callback: (callback >> 1) as u32,
+                        own: callback & 1 == 1,
+                        name: r.number()?.checked_sub(1).map(|n| n as u32),
+                    });
+                }
+                let joined = Joined {
+                    synchroniser,
+                    time_ns,
+                    steps: times(r, now, &path, Vec::new())?,
+                };
+                self.subjects.joined(joined);
+            }
+            rare::NAMED => {
+                let mut words = [0; 5];
+                for word in &mut words {
+                    *word = r.short()?;
+                }
+                self.subjects.named(&Named::from_words(words));
+            }
+            rare::ARRIVAL => {
+                let arrival = Arrival {
+                    callback: r.short()?,
+                    tid: r.short()?,
+                    start_ns: now.wrapping_sub(r.number()?),
+                    since_ns: now.wrapping_sub(r.number()?),
+                    released: false,
+                };
+                self.subjects.arrived(&arrival);
+            }
+            rare::ASKED => {
+                let asked = Asked {
+                    from: r.short()?,
+                    to: r.short()?,
+                    sent_ns: now.wrapping_sub(r.number()?),
+                    received_ns: now.wrapping_sub(r.number()?),
+                };
+                self.subjects.asked(asked);
+            }
+            rare::DROP => {
+                let pid = r.short()?;
+                let port = r.short()? as u16;
+                let kind = EventKind::SocketDrop { port, count: 1 };
+                self.event((pid, pid), (now, now), kind);
+            }
+            _ => {
+                return Err(wrong(
+                    "the temporary file has a record whose kind is unknown",
+                ))
             }
         }
         Ok(())

@@ -247,6 +247,13 @@ fn an_item_is_lost_at_a_socket_if_its_process_dropped_datagrams_while_it_was_on_
     let unknown = ["1 of 20 items of /scan to /fusion was lost, and the cause is unknown: the item was not overwritten, because the history had room; the recording lacks the QoS that could explain the loss."];
     let dropped = ["1 of 20 items of /scan to /fusion was lost while the kernel dropped datagrams, because the receive buffer of a UDP socket (port 7411) was full. Make this buffer larger: net.core.rmem_max, and the middleware's setting."];
     assert_eq!(lost(&drop(805, 20)), dropped);
+    // The event of a take can be missing, too.
+    let events_lost = drop(805, 20) + "850ms cpu1 0/0 lost probe=take count=3\n";
+    let said = &lost(&events_lost)[0];
+    assert!(
+        said.ends_with("the recorder lost events at this time."),
+        "{said}"
+    );
     // Another process, and times at which the item was not on its way.
     for elsewhere in [drop(805, 10), drop(798, 20), drop(1_000, 20)] {
         assert_eq!(lost(&elsewhere), unknown, "{elsewhere}");

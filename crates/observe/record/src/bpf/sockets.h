@@ -30,7 +30,7 @@ struct {
 } droppers SEC(".maps");
 
 struct foreign_drops {
-	__u64 since_ns; // begin of the interval
+	__u64 since_ns; // beginning of the interval
 	__u64 count;	// records in it
 };
 
@@ -57,6 +57,7 @@ static __always_inline bool may_report_foreign(__u64 now)
 	return drops->count <= FOREIGN_MOST;
 }
 
+// Returns the entry of a socket. A socket without an entry gets one.
 static __always_inline struct dropper *dropper_of(__u64 socket, __u64 inode)
 {
 	struct dropper first = { .inode = inode }, *known;

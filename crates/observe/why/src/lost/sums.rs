@@ -106,15 +106,16 @@ impl OfTopic {
 }
 
 fn key(loss: Loss, events_lost: bool, dropped_at: Option<u16>) -> Key {
-    match (loss, dropped_at) {
-        (Loss::Skipped { .. } | Loss::NeverTaken | Loss::PublisherEnded, Some(port)) => {
-            Key::Socket(port)
-        }
-        _ => key_of(loss, events_lost),
+    use LossReason::{BeforeFirstTake, DepthUnknown, LostEvents};
+    match (key_without_sockets(loss, events_lost), dropped_at) {
+        // The item may have been taken or overwritten, or was perhaps not sent to this process.
+        (key @ Key::Unknown(LostEvents | DepthUnknown | BeforeFirstTake), _) => key,
+        (Key::Unknown(_), Some(port)) => Key::Socket(port),
+        (key, _) => key,
     }
 }
 
-fn key_of(loss: Loss, events_lost: bool) -> Key {
+fn key_without_sockets(loss: Loss, events_lost: bool) -> Key {
     match loss {
         Loss::Refused(setting) => Key::Refused(setting),
         Loss::PassedOver { lacks } => Key::PassedOver { lacks },

@@ -31,8 +31,8 @@ pub(super) struct Packed {
     names: Vec<String>,
     /// The rows of the page's message flow, as indices into `names`.
     places: Vec<usize>,
-    /// For each cause, six numbers: the kind, the row, the text, the culprit, and the kind and the
-    /// text of the culprit's state. The row is an index into `places`. Each text is an index into
+    /// For each cause, six numbers: the kind, the row, the text, the culprit if it has a thread, and
+    /// the kind and the text of the culprit's state. The row is an index into `places`. Each text is an index into
     /// `names`.
     causes: Vec<[i64; 6]>,
     /// For each execution, three numbers: the start, the latency and the number of stretches.
@@ -152,7 +152,10 @@ fn cause(stretch: &Stretch, row: usize, numbers: &mut Numbers) -> [i64; 6] {
     let number = |kind: Kind| Kind::ALL.iter().position(|&k| k == kind);
     let or_none = |n: Option<usize>| n.map_or(NONE, |n| n as i64);
     let during = stretch.during.as_ref();
-    let by = stretch.by.as_ref().map(|by| numbers.of(by.text()));
+    // A call or a socket has no thread, which the page could show in a lane.
+    let has_thread = |by: &&Culprit| !matches!(by, Culprit::Call(_) | Culprit::Socket(_));
+    let by = stretch.by.as_ref().filter(has_thread);
+    let by = by.map(|by| numbers.of(by.text()));
     [
         or_none(number(stretch.kind)),
         row as i64,

@@ -105,6 +105,19 @@ fn between<'a>(page: &'a str, from: &str, to: &str) -> &'a str {
     rest.split_once(to).unwrap().0
 }
 
+#[test]
+fn a_call_in_which_a_callback_slept_is_named_and_gets_no_lane() {
+    let mut slept = execution(0, 0, &[(5, 9)], "/p");
+    slept.stretches[0].kind = Kind::Sleeps;
+    slept.stretches[0].by = Some(Culprit::Call(onbeat_trace::CallKind::Sync));
+    slept.stretches[0].during = None;
+    let data = data(&page(&explanation(100, vec![slept], 1), "/p"));
+    let cause = &data["causes"][0];
+    let text = cause[2].as_u64().unwrap() as usize;
+    assert_eq!(data["names"][text], "sleeps in fsync");
+    assert_eq!(cause[3], -1);
+}
+
 fn data(page: &str) -> Value {
     let json = between(
         page,

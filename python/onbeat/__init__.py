@@ -1,10 +1,10 @@
 """Timing of ROS 2 systems, from Python.
 
-`onbeat.open` reads a trace, a model or tables. `record` records a system. `model`, `merge`, `check`, `diff`, `why` and
+`onbeat.open` reads a trace, a model or tables. `record` records a system, and `import_trace` imports a session of LTTng. `model`, `merge`, `check`, `diff`, `why` and
 `plan` call the `onbeat` command, and return its answers as typed objects. `onbeat.plot` draws. `onbeat.dask`,
 `onbeat.ray` and `onbeat.spark` merge models on clusters. A failure raises an OnbeatError.
 
-Tables need pyarrow (`pip install 'onbeat[tables]'`), plots need matplotlib (`pip install 'onbeat[plots]'`).
+Tables need pyarrow (`pip install 'onbeat[tables]'`) or polars (`pip install 'onbeat[polars]'`), plots need matplotlib (`pip install 'onbeat[plots]'`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from onbeat._errors import (
     UsageError,
 )
 from onbeat._record import Recording, record
-from onbeat._tables import Tables, Trace
+from onbeat._tables import Tables, Trace, import_trace
 
 if _TYPE_CHECKING:
     from onbeat import results as results
@@ -40,7 +40,7 @@ if _TYPE_CHECKING:
 __all__ = [
     "BadFile", "Changed", "CommandFailed", "CommandKilled", "MissingPackage", "Model", "NotKnown", "NotPermitted",
     "NothingFound", "OnbeatError", "OnbeatWarning", "PromiseBroken", "RecordedCommandFailed", "Recording", "Tables",
-    "Trace", "UsageError", "check", "command", "diff", "merge", "model", "open", "open_model", "open_tables", "open_trace",
+    "Trace", "UsageError", "check", "command", "diff", "import_trace", "merge", "model", "open", "open_model", "open_tables", "open_trace",
     "plan", "record", "run", "why",
 ]
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from onbeat._command import EMPTY, StrPath, as_list, as_path, options, run, run_json
+from onbeat._command import EMPTY, OnbeatWarning, StrPath, as_list, as_path, options, run, run_json
 from onbeat._decode import decode
 from onbeat._model import Model, as_file
 from onbeat.results import Check, Diff, Plan, Why
@@ -113,7 +114,8 @@ def why(
 
     Without `chain`, `callback`, or `from_` and `to`: the chain with the longest latency. `worst` (5) is the number of
     executions to explain. `over_ns` chooses those that took longer, and is the limit above which executions are
-    late. `at` chooses those at a time (`"12.5s"`, `"14:03:07"` UTC), `all` chooses all.
+    late. `at` chooses those at a time (`"12.5s"`, `"14:03:07"` UTC), `all` chooses all. An answer has at most 10,000
+    executions; `Why.left_out` is the number of others.
 
     >>> import onbeat
     >>> found = onbeat.why("demos/recorded/parking", chain="664e", worst=1)
@@ -126,7 +128,13 @@ def why(
     over = None if over_ns is None else f"{over_ns / 1000:.3f}us"
     words = options(chain=chain, callback=callback, from_=from_, to=to, worst=worst, over=over, at=at, all=all)
     value = run_json("why", "--json", *words, "--", as_path(trace))
-    return decode(Why, value, "the answer of onbeat why")
+    found = decode(Why, value, "the answer of onbeat why")
+    if found.left_out:
+        kept = len(found.executions)
+        warnings.warn(f"{found.left_out} of {found.left_out + kept} chosen executions are left out, because one answer"
+                      f" has at most {kept}. The table `stretches` of the trace has all executions of chains.",
+                      OnbeatWarning, stacklevel=2)
+    return found
 
 
 def plan(model: StrPath | Model, output: StrPath = "plan.yaml", **given: object) -> Plan:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import glob
+import json
 import os
 import subprocess
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from onbeat._command import EMPTY, StrPath, as_path, cannot_run, command, options, pass_on_warnings, run, said_or_ended
-from onbeat._errors import MissingPackage, NothingFound, OnbeatError, UsageError, error_of
+from onbeat._errors import BadFile, MissingPackage, NothingFound, OnbeatError, UsageError, error_of
 
 if TYPE_CHECKING:
+    import polars as pl
     import pyarrow as pa
 
     from onbeat._model import Model
@@ -34,10 +36,17 @@ def need(package: str, what: str) -> Any:
         return importlib.import_module(package)
     except ImportError as error:
         name = package.split(".")[0]
-        extra = {"pyarrow": "tables", "pandas": "tables", "matplotlib": "plots"}[name]
+        extra = {"pyarrow": "tables", "pandas": "tables", "polars": "polars", "matplotlib": "plots"}[name]
         found = "cannot be imported" if not isinstance(error, ModuleNotFoundError) else "is not installed"
         raise MissingPackage(f"{what} need the Python package {name}, which {found} ({error}). Install it:"
                              f" pip install 'onbeat[{extra}]'", name=name) from error
+
+
+def checked(name: TableName) -> TableName:
+    """Returns the name of a table, or raises an error if there is no such table."""
+    if name not in TABLES:
+        raise UsageError(f"there is no table {name!r}. Choose one of {', '.join(TABLES)}.", 2)
+    return name
 
 
 class HasTables(ABC):
@@ -45,6 +54,7 @@ class HasTables(ABC):
 
     A table is a `pyarrow.Table`, which is read when it is first asked for, and then kept. `table.to_pandas(
     types_mapper=pandas.ArrowDtype)` and `polars.from_arrow(table)` make data frames of it, without copies.
+    `read_polars` makes data frames of polars without pyarrow.
     """
 
     def __init__(self) -> None:
@@ -54,6 +64,21 @@ class HasTables(ABC):
     def _read(self, name: TableName) -> pa.Table:
         """Reads a table."""
 
+    @abstractmethod
+    def _read_polars(self, names: Sequence[TableName]) -> dict[str, pl.DataFrame]:
+        """Reads tables as data frames of polars, by name."""
+
+    def read_polars(self, *names: TableName) -> tuple[pl.DataFrame, ...]:
+        """Returns tables as data frames of polars. Needs polars, and no pyarrow. Does not keep the tables.
+
+        >>> import onbeat
+        >>> executions, runs = onbeat.open("demos/recorded/parking").read_polars("executions", "runs")
+        >>> runs["complete"].to_list(), executions["exec_ns"].dtype
+        ([True], Int64)
+        """
+        frames = self._read_polars([checked(name) for name in dict.fromkeys(names)])
+        return tuple(frames[name] for name in names)
+
     def table(self, name: TableName) -> pa.Table:
         """Returns the table of this name.
 
@@ -61,9 +86,7 @@ class HasTables(ABC):
         >>> onbeat.open("demos/recorded/parking").table("runs")["complete"].to_pylist()
         [True]
         """
-        if name not in TABLES:
-            raise UsageError(f"there is no table {name!r}. Choose one of {', '.join(TABLES)}.", 2)
-        if name not in self._tables:
+        if checked(name) not in self._tables:
             self._tables[name] = self._read(name)
         return self._tables[name]
 
@@ -138,6 +161,21 @@ class Trace(HasTables, os.PathLike[str]):
         return f"<Trace {self.path}>"
 
     @cached_property
+    def coverage(self) -> tuple[str, ...]:
+        """Sentences: limits of the recording. For an imported trace, they say what the trace lacks.
+
+        >>> import onbeat
+        >>> onbeat.import_trace("session", "notes").coverage[0][:37]
+        'The trace is imported from LTTng. Its'
+        """
+        path = os.path.join(self.path, "manifest.json")
+        try:
+            manifest = json.loads(Path(path).read_bytes())
+            return tuple(str(sentence) for sentence in manifest.get("coverage", ()))
+        except (OSError, ValueError, AttributeError, TypeError) as error:
+            raise BadFile(f"cannot read {path}: {error}. Record or import the trace again.") from error
+
+    @cached_property
     def model(self) -> Model:
         """The trace's model, made when it is first asked for. `onbeat.model` makes one with options, in a file."""
         from onbeat._model import Model
@@ -158,18 +196,30 @@ class Trace(HasTables, os.PathLike[str]):
         >>> executions.num_rows > chains.num_rows
         True
         """
-        if missing := [name for name in dict.fromkeys(names) if name in TABLES and name not in self._tables]:
+        if missing := [checked(name) for name in dict.fromkeys(names) if name not in self._tables]:
             ipc, pyarrow = need("pyarrow.ipc", "tables"), need("pyarrow", "tables")
             # The tables stay mapped after their files are gone.
-            with tempfile.TemporaryDirectory(prefix="onbeat-") as directory:
-                tables = ",".join(missing)
-                output = directory if len(missing) > 1 else os.path.join(directory, "table.arrows")
-                run("export", as_path(self), "--to", "arrow", "--table", tables, "-o", output, accept=(0, EMPTY))
-                for name in missing:
-                    folder = os.path.join(directory, name)
-                    path = os.path.join(folder, os.listdir(folder)[0]) if len(missing) > 1 else output
+            with self._exported(missing) as paths:
+                for name, path in paths.items():
                     self._tables[name] = ipc.open_stream(pyarrow.memory_map(path)).read_all()
         return tuple(self.table(name) for name in names)
+
+    def _read_polars(self, names: Sequence[TableName]) -> dict[str, pl.DataFrame]:
+        polars = need("polars", "data frames")
+        with self._exported(names) as paths:
+            return {name: polars.read_ipc_stream(path) for name, path in paths.items()}
+
+    @contextmanager
+    def _exported(self, names: Sequence[TableName]) -> Iterator[dict[TableName, str]]:
+        """Gives the paths of temporary files with tables in the format of Arrow IPC, made in one pass over the events."""
+        with tempfile.TemporaryDirectory(prefix="onbeat-") as directory:
+            several = len(names) > 1
+            output = directory if several else os.path.join(directory, "table.arrows")
+            if names:
+                run("export", as_path(self), "--to", "arrow", "--table", ",".join(names), "-o", output, accept=(0, EMPTY))
+            folders = {name: os.path.join(directory, name) for name in names}
+            yield {name: os.path.join(folder, os.listdir(folder)[0]) if several else output
+                   for name, folder in folders.items()}
 
     @contextmanager
     def stream(self, name: TableName) -> Iterator[pa.RecordBatchReader]:
@@ -248,11 +298,38 @@ class Tables(HasTables, os.PathLike[str]):
 
     def _read(self, name: TableName) -> pa.Table:
         parquet, pyarrow = need("pyarrow.parquet", "tables"), need("pyarrow", "tables")
-        files = self.files(name)
-        if not files:
-            raise NothingFound(f"{self.path} has no table {name}. Write it with onbeat.open(TRACE).export({str(self.path)!r}).", 3)
+        files = self._files_of(name)
         try:
             return pyarrow.concat_tables([parquet.ParquetFile(file).read() for file in files])
         except (OSError, pyarrow.ArrowException) as error:
             first = str(error).partition("\n")[0]
             raise OnbeatError(f"cannot read the table {name} in {self.path}: {first}") from error
+
+    def _read_polars(self, names: Sequence[TableName]) -> dict[str, pl.DataFrame]:
+        polars = need("polars", "data frames")
+        found = {name: self._files_of(name) for name in names}
+        try:
+            return {name: polars.concat([polars.read_parquet(file, glob=False, hive_partitioning=False) for file in files])
+                    for name, files in found.items()}
+        except (OSError, polars.exceptions.PolarsError) as error:
+            first = str(error).partition("\n")[0]
+            raise OnbeatError(f"cannot read the tables {', '.join(names)} in {self.path}: {first}") from error
+
+    def _files_of(self, name: TableName) -> list[str]:
+        files = self.files(name)
+        if not files:
+            raise NothingFound(f"{self.path} has no table {name}. Write it with onbeat.open(TRACE).export({str(self.path)!r}).", 3)
+        return files
+
+
+def import_trace(session: StrPath, output: StrPath, *, mode: str | None = None) -> Trace:
+    """Imports an LTTng session, as `ros2 trace` and CARET write it, into a new trace with `onbeat import`.
+
+    `Trace.coverage` says what the imported trace lacks.
+
+    >>> import onbeat
+    >>> onbeat.import_trace("session", "of_lttng").executions["exec_ns"].null_count > 0
+    True
+    """
+    run("import", as_path(session), "-o", as_path(output), *options(mode=mode), accept=(0, EMPTY))
+    return Trace(output)

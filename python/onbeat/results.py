@@ -15,7 +15,7 @@ from onbeat._errors import Changed, NotKnown, PromiseBroken
 
 Verdict = Literal["passed", "not_known", "violated"]
 Kind = Literal["runs", "library", "preempted", "queued", "throttled", "sleeps", "executor", "transport",
-               "inputs", "timer", "stolen", "unknown"]
+               "inputs", "timer", "held", "stolen", "unknown"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -338,7 +338,7 @@ class Why:
     unknown_share: float
     """Part of all latency whose cause is unknown, 0 to 1."""
     scheduling: str
-    """Source of CPU times: `bpf`, `perf` or `clocks`."""
+    """Source of CPU times: `bpf`, `perf`, `clocks` or `lttng`; `none` without CPU times."""
     sentence: str | None = None
     """What the late executions have in common."""
     comparison: Comparison | None = None

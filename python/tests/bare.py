@@ -29,7 +29,9 @@ def main():
     assert onbeat.why(TRACE, chain="664e", worst=1).executions[0].stretches
     assert not onbeat.diff(model, model).changed
     trace = onbeat.open_trace(TRACE)
+    assert trace.coverage == ()
     refused(lambda: trace.executions, "tables need the Python package pyarrow", "pip install 'onbeat[tables]'")
+    refused(lambda: trace.read_polars("executions"), "data frames need the Python package polars", "pip install 'onbeat[polars]'")
     refused(lambda: onbeat.plot.boxes(model), "plots need the Python package matplotlib", "pip install 'onbeat[plots]'")
     print(f"Python {sys.version_info.major}.{sys.version_info.minor}: ok")
 

@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 
 import pandas
 import polars
@@ -66,6 +68,19 @@ def test_pandas_and_polars_take_tables(trace):
     assert str(frame.dtypes["input_published_ns"]) == "int64[pyarrow]"
 
 
+def test_polars_reads_tables_without_pyarrow(trace):
+    for made in (trace, onbeat.open("tables")):
+        executions, runs = made.read_polars("executions", "runs")
+        assert executions.equals(polars.from_arrow(made.executions)) and runs.equals(polars.from_arrow(made.runs))
+        assert made.read_polars("chains")[0].equals(polars.from_arrow(made.chains))
+        assert made.read_polars() == ()
+        with pytest.raises(onbeat.UsageError, match="there is no table 'execution'"):
+            made.read_polars("execution")
+    script = ("import sys, onbeat; frames = [onbeat.open(p).read_polars('executions', 'runs') for p in sys.argv[1:]];"
+              "assert len(frames) == 2 and 'pyarrow' not in sys.modules, 'pyarrow was imported'")
+    subprocess.run([sys.executable, "-c", script, TRACE, "tables"], check=True)
+
+
 def test_a_stream_that_is_left_early_leaves_no_process(trace):
     with trace.stream("switches") as batches:
         next(iter(batches))
@@ -107,7 +122,11 @@ def test_damaged_parquet_is_refused(tmp_path):
         file.truncate(100)
     with pytest.raises(onbeat.OnbeatError, match="cannot read the table executions"):
         _ = tables.executions
+    with pytest.raises(onbeat.OnbeatError, match="cannot read the tables executions"):
+        tables.read_polars("executions")
     os.unlink(path)
     with pytest.raises(onbeat.NothingFound, match="has no table executions"):
         _ = tables.executions
+    with pytest.raises(onbeat.NothingFound, match="has no table executions"):
+        tables.read_polars("executions")
     assert isinstance(tables.items, pyarrow.Table)

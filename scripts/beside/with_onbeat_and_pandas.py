@@ -5,8 +5,7 @@ import onbeat
 
 def answer(session):
     """The durations of each callback, and the latencies of the chain."""
-    onbeat.run("import", session, "-o", session + ".imported")
-    trace = onbeat.open_trace(session + ".imported")
+    trace = onbeat.import_trace(session, session + ".imported")
     executions, chain_executions = (table.to_pandas() for table in trace.read("executions", "chain_executions"))
     durations = executions.end_ns - executions.start_ns
     latencies = chain_executions.latency_ns

@@ -6,9 +6,8 @@ import polars
 
 def answer(session):
     """The durations of each callback, and the latencies of the chain."""
-    onbeat.run("import", session, "-o", session + ".imported")
-    trace = onbeat.open_trace(session + ".imported")
-    executions, chain_executions = map(polars.from_arrow, trace.read("executions", "chain_executions"))
+    trace = onbeat.import_trace(session, session + ".imported")
+    executions, chain_executions = trace.read_polars("executions", "chain_executions")
     durations = executions.select("callback", ns=polars.col("end_ns") - polars.col("start_ns"))
     latencies = chain_executions["latency_ns"]
     return [group["ns"] for group in durations.partition_by("callback")], latencies

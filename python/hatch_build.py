@@ -41,7 +41,7 @@ class CommandHook(BuildHookInterface):
         sources = os.path.join(self.root, "workspace")
         if not os.path.isfile(os.path.join(sources, "Cargo.toml")):
             raise FileNotFoundError("the program is not built: build the wheel with `./dev wheel`")
-        target = os.path.join(self.scratch, "target")
+        target = os.environ.get("CARGO_TARGET_DIR") or os.path.join(self.scratch, "target")
         words = ["--release", "--locked", "--target-dir", target, "-p", "onbeat", "--features", "whole"]
         try:
             subprocess.run(["cargo", "build", *words], cwd=sources, check=True)

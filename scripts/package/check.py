@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import venv
 
 import archive
 import debian
@@ -23,9 +24,14 @@ import programs
 import roots
 
 SUITE = "bookworm"
+# A Debian whose Python is the newest that the wheel is tried with.
+NEWEST_SUITE, NEWEST_PYTHON = "forky", (3, 14)
 WITHIN = ("python3", "python3-venv", "man-db")
 MOST_WHEEL_BYTES = 12e6
 LONGEST_INSTALL_S = 10
+COLCON = ("colcon-core==0.21.3", "colcon-ros==0.5.0", "colcon-python-setup-py==0.2.9", "colcon-library-path==0.2.1",
+          "colcon-recursive-crawl==0.2.3", "setuptools<80")
+TRACE = os.path.join(programs.ROOT, "demos/recorded/parking")
 TESTS = []
 
 
@@ -283,6 +289,83 @@ def check_commands_of_one_program(root):
     expect(run("echo '(1.0) can0 044#2A' > can.log; onbeat info can.log"), "can.log: candump log")
     expect(run("onbeat store init runs; onbeat store put runs model.json; onbeat store list runs"), "model")
     expect(run("echo '{}' | onbeat diagnostics - 2>&1", accept=(1,)), "onbeat: ")
+
+
+@test
+def wheel_is_refused_on_musl_and_by_an_older_python():
+    """pip sees by the tags that the wheel does not fit."""
+    folder = os.path.dirname(made("onbeat-*.whl"))
+    pip = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-index", "--no-deps", "--find-links", folder,
+           "--only-binary=:all:"]
+    with tempfile.TemporaryDirectory() as scratch:
+        for words, fits in ((["--platform", "manylinux_2_28_x86_64"], True), (["--platform", "musllinux_1_2_x86_64"], False),
+                            (["--platform", "manylinux_2_28_aarch64"], False), (["--platform", "manylinux_2_17_x86_64"], False),
+                            (["--platform", "manylinux_2_28_x86_64", "--python-version", "3.9"], False)):
+            done = subprocess.run([*pip, "-d", scratch, *words, "onbeat"], capture_output=True, text=True, check=False)
+            assert (done.returncode == 0) == fits, f"{words}: {done.stdout}{done.stderr}"
+
+
+@test
+def wheel_works_in_the_newest_python():
+    """The package without its optional packages, where pip and the program are as new."""
+    wheel = made("onbeat-*.whl")
+    with roots.root(NEWEST_SUITE, "python3", "python3-venv") as root:
+        found = root.run("python3 -c 'import sys; print(*sys.version_info[:2])'").split()
+        if tuple(map(int, found)) < NEWEST_PYTHON:
+            raise Skip(f"Debian {NEWEST_SUITE} has Python {'.'.join(found)}")
+        at = put(root, wheel)
+        shutil.copytree(TRACE, root.path("/tmp/demos/recorded/parking"))
+        os.makedirs(root.path("/tmp/python/tests"))
+        shutil.copy(os.path.join(programs.ROOT, "python/tests/bare.py"), root.path("/tmp/python/tests"))
+        root.run("chmod -R a+rX /tmp")
+        said = root.run(f"python3 -m venv venv; venv/bin/pip install -q --no-index {at}; . venv/bin/activate; "
+                        "onbeat model /tmp/demos/recorded/parking; python3 -B -W error /tmp/python/tests/bare.py model.json", "robot")
+        expect(said, f"Python {'.'.join(found)}: ok")
+
+
+@test
+def source_distribution_builds_and_installs():
+    """pip builds the program from the source distribution, as on a machine that no wheel fits."""
+    source = made(f"onbeat-{programs.version()}.tar.gz")
+    if not shutil.which("cargo"):
+        raise Skip("cargo is missing")
+    with tempfile.TemporaryDirectory() as scratch:
+        python = os.path.join(scratch, "venv/bin/python")
+        venv.create(os.path.join(scratch, "venv"), with_pip=True)
+        env = {**os.environ, "CARGO_TARGET_DIR": os.path.join(programs.TARGET_FOLDER, "sdist")}
+        done = subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", source], cwd=scratch, env=env,
+                              capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        script = f"import onbeat; print(onbeat.run('--version').decode(), onbeat.open({TRACE!r}).model.chains[0].id)"
+        said = subprocess.run([python, "-c", script], cwd=scratch, capture_output=True, text=True, check=True).stdout
+        assert said.startswith(f"onbeat {programs.version()}") and "chain-" in said, said
+
+
+@test
+def ament_package_builds_with_colcon():
+    """The Python package in a workspace: built, found by Python, by the index of packages, and by `ros2` and `launch`."""
+    with tempfile.TemporaryDirectory() as scratch:
+        space, bin_folder = os.path.join(scratch, "space"), os.path.join(scratch, "venv/bin")
+        venv.create(os.path.dirname(bin_folder), with_pip=True)
+        python = os.path.join(bin_folder, "python")
+        done = subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *COLCON], check=False)
+        if done.returncode:
+            raise Skip("colcon cannot be installed here")
+        shutil.copytree(os.path.join(programs.ROOT, "packaging/ros2"), os.path.join(space, "src/onbeat"),
+                        ignore=shutil.ignore_patterns("__pycache__"))
+        env = {**os.environ, "PATH": bin_folder + os.pathsep + os.environ["PATH"]}
+        done = subprocess.run(["colcon", "build"], cwd=space, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        script = ("import importlib.metadata as m, os, onbeat, onbeat.schema; print(onbeat.__file__);"
+                  "print(*(f'{e.group}:{e.value}' for e in m.distribution('onbeat').entry_points));"
+                  "print(os.environ['AMENT_PREFIX_PATH'])")
+        said = subprocess.run(["sh", "-ec", f". install/setup.sh; exec python -c \"{script}\""], cwd=space, env=env,
+                              capture_output=True, text=True, check=True).stdout
+        module, points, prefix = said.splitlines()
+        assert module.startswith(os.path.join(space, "install/onbeat/lib/")), module
+        assert set(points.split()) == {"ros2cli.command:onbeat.ros2:OnbeatCommand", "launch.frontend.launch_extension:onbeat.launch",
+                                       "pytest11:onbeat.pytest_plugin"}, points
+        assert os.path.exists(os.path.join(prefix.split(os.pathsep)[0], "share/ament_index/resource_index/packages/onbeat")), prefix
 
 
 @test

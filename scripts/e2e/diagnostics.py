@@ -1,6 +1,7 @@
-"""A monitor of the application's domain: what rclpy hears on /diagnostics, field by field.
+"""A monitor of the application's domain: what rclpy hears on /diagnostics, field by field, and the latencies of chains.
 
 usage: diagnostics.py FILE: writes a line of JSON for each message until SIGTERM, the first one when it listens.
+       diagnostics.py FILE values: does so for each std_msgs/Float64 on the topics below /onbeat.
 """
 
 import contextlib
@@ -19,10 +20,10 @@ OK, LEVELS = 0, range(4)
 
 
 @contextlib.contextmanager
-def monitor(chain):
-    """Listens; yields a function that returns the statuses heard so far, in order."""
-    path = chain.harness.new_file(chain.name + ".diagnostics")
-    with subprocess.Popen([chain.python, os.path.abspath(__file__), path]) as process:
+def monitor(chain, *words):
+    """Listens; yields a function that returns the statuses heard so far, in order; with `values`, topics and values."""
+    path = chain.harness.new_file(".".join([chain.name, "diagnostics", *words]))
+    with subprocess.Popen([chain.python, os.path.abspath(__file__), path, *words]) as process:
         def heard():
             if process.poll() is not None:
                 raise Mismatch(f"the monitor ended with {process.returncode}")
@@ -76,5 +77,23 @@ def listen(path):
         rclpy.spin(node)
 
 
+def listen_to_values(path):
+    """Subscribes to each topic of latencies when it appears."""
+    import rclpy
+    from std_msgs.msg import Float64
+
+    rclpy.init()
+    node, topics = rclpy.create_node("monitor_of_values"), set()
+    with open(path, "w", encoding="utf-8", buffering=1) as file:
+        print("[]", file=file)
+        while rclpy.ok():
+            for topic, types in node.get_topic_names_and_types():
+                if topic.startswith("/onbeat/") and topic not in topics:
+                    topics.add(topic)
+                    node.create_subscription(Float64, topic, lambda m, topic=topic, types=tuple(types): print(
+                        json.dumps([{"topic": topic, "types": types, "value": m.data}]), file=file), 10)
+            rclpy.spin_once(node, timeout_sec=0.1)
+
+
 if __name__ == "__main__":
-    listen(sys.argv[1])
+    (listen_to_values if sys.argv[2:] == ["values"] else listen)(sys.argv[1])

@@ -1,6 +1,7 @@
 """`onbeat monitor` on a running system: faults, and what others hear of a violation."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,12 @@ callbacks:
   - {node: /stage_1, response: {max: 10s, p50: 10s}}
   - {node: /nobody, response: {max: 1ms}}
 """
+CHAIN = """
+chains:
+  - {from: /stage_1, to: /stage_3, latency: {max: 10s}}
+"""
+# The chain has three stages of at least 2 ms, and a period of 50 ms.
+SHORTEST_MS, LONGEST_MS = 4, 1000
 
 
 @test(group=SHAPERS)
@@ -66,3 +73,26 @@ def monitor_publishes_each_requirement_with_its_evidence_on_diagnostics(harness)
     need("not known yet" in unknown[0]["message"], f"it is not said to be unknown: {unknown[0]}")
     need(statuses[-1]["message"] == "onbeat monitor has ended", f"the end is not published: {statuses[-1]}")
     harness.figures.append(f"{len(violated)} statuses with ERROR")
+
+
+@test
+def monitor_publishes_the_latency_of_a_chain_as_a_number(harness):
+    """Somebody who plots numbers sees the demo chain's latency, about once a second, in ms."""
+    chain = Chain(harness, "monitor_values")
+    requirements = harness.file("monitor_values.yaml")
+    with open(requirements, "w", encoding="utf-8") as file:
+        file.write(CHAIN)
+    with monitor(chain, "values") as heard:
+        harness.onbeat("monitor", requirements, "--window", "10s", "--diagnostics", "--latency-topics",
+                       "--", *chain.command(15), before=harness.privileged())
+        values = heard()
+    topics = {one["topic"] for one in values}
+    need(len(topics) == 1, f"one chain is required, and the topics are {topics}")
+    topic = topics.pop()
+    need(re.fullmatch("/onbeat/chain_[0-9a-f]{12}/latency_ms", topic), f"the topic is {topic}")
+    need(all(one["types"] == ["std_msgs/msg/Float64"] for one in values), f"the types are {values[:1]}")
+    latencies = [one["value"] for one in values]
+    need(5 <= len(latencies) <= 40, f"{len(latencies)} values in 15 s")
+    need(all(SHORTEST_MS <= ms <= LONGEST_MS for ms in latencies), f"the latencies are {latencies} ms")
+    need(len(set(latencies)) > len(latencies) // 2, f"the values repeat: {latencies}")
+    harness.figures.append(f"{len(latencies)} values, {min(latencies):.1f} to {max(latencies):.1f} ms")

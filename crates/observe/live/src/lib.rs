@@ -95,6 +95,8 @@ struct Path {
     /// The end of the path's latest execution (CLOCK_MONOTONIC), and the latency of this execution,
     /// in ns.
     latest: (u64, u64),
+    /// The largest latency of the path's executions since the last [`Live::drain_longest`].
+    longest_ns: Option<u64>,
     /// The largest latency of the path in each second, in ns.
     history: Ring<u64>,
     causes: Causes,
@@ -190,6 +192,23 @@ impl Live {
     pub fn set_deadlines(&mut self, deadlines: BTreeMap<String, u64>) {
         self.deadlines.ns = deadlines;
         self.set_limits();
+    }
+
+    /// Returns the largest latency of each chain's executions since the last call, by chain id. A
+    /// chain without an execution since then is left out.
+    pub fn drain_longest(&mut self) -> BTreeMap<String, u64> {
+        let mut longest = BTreeMap::new();
+        for (number, path) in self.paths.iter_mut() {
+            let chain = self.structure.chain_of.get(number);
+            let chain = chain.and_then(|&at| self.structure.chains.get(at));
+            let Some((chain, ns)) = chain.zip(path.longest_ns) else {
+                continue;
+            };
+            path.longest_ns = None;
+            let of_chain: &mut u64 = longest.entry(chain.id.clone()).or_default();
+            *of_chain = ns.max(*of_chain);
+        }
+        longest
     }
 
     /// Returns the executions that missed their deadlines since the last call, in the order in
@@ -367,6 +386,7 @@ impl Live {
             cut: end.cut,
             tally: Windows::default(),
             latest: (0, 0),
+            longest_ns: None,
             history: Ring::new(SECOND_NS, HISTORY),
             causes: Causes::default(),
             origin_ns: None,
@@ -398,6 +418,7 @@ impl Live {
         if time_ns >= path.latest.0 {
             path.latest = (time_ns, latency);
         }
+        path.longest_ns = path.longest_ns.max(Some(latency));
         if let Some(most) = path.history.at(time_ns) {
             *most = latency.max(*most);
         }

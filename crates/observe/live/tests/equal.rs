@@ -314,6 +314,41 @@ fn a_model_with_the_figures_since_the_start_equals_the_model_of_the_trace() {
 }
 
 #[test]
+fn the_longest_executions_of_all_calls_are_those_of_the_model() {
+    for trace in recorded() {
+        let events = read(&trace);
+        let (mut once, mut often) = (live(), live());
+        let (mut longest, mut drains) = (BTreeMap::new(), 0);
+        for part in events.chunks(700) {
+            once.push(part);
+            often.push(part);
+            often.refresh();
+            for (chain, ns) in often.drain_longest() {
+                let of_chain: &mut u64 = longest.entry(chain).or_default();
+                *of_chain = ns.max(*of_chain);
+                drains += 1;
+            }
+            assert_eq!(often.drain_longest(), BTreeMap::new());
+        }
+        once.end();
+        once.refresh();
+        let all = once.drain_longest();
+        let mut compared = 0;
+        for chain in &model_of(&events).chains {
+            let latency = &chain.figures.latency_ns;
+            if latency.count() > 0 {
+                assert_eq!(all.get(&chain.id), Some(&latency.max()), "{}", chain.id);
+                // Executions before the structure is complete can count for another chain.
+                let of_often = longest.get(&chain.id).copied().unwrap_or(0);
+                assert!(of_often >= latency.quantile(0.5), "{}", chain.id);
+                compared += 1;
+            }
+        }
+        assert!(compared > 0 && drains > 3 * compared, "{drains} {compared}");
+    }
+}
+
+#[test]
 fn callbacks_that_are_not_seen_any_more_are_forgotten_and_counted() {
     let rounds = vec![
         random::Round {

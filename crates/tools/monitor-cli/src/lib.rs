@@ -129,7 +129,10 @@ fn outputs(
             Some(latest)
         }
     };
-    let diagnosis = args.diagnostics.then(Diagnosis::begin).transpose();
+    let diagnosis = args
+        .diagnostics
+        .then(|| Diagnosis::begin(args.latency_topics))
+        .transpose();
     let diagnosis = diagnosis.map_err(CliError::failed)?;
     let otlp = args.otlp.clone().map(|endpoint| {
         let (host, offset_ns) = match recorded {

@@ -65,6 +65,10 @@ pub struct Args {
     /// /diagnostics in the domain of a watched process
     #[arg(long)]
     pub diagnostics: bool,
+    /// With --diagnostics: publish the latency of each chain that a requirement names, in ms as
+    /// std_msgs/Float64 on /onbeat/CHAIN/latency_ms, for plots
+    #[arg(long, requires = "diagnostics")]
+    pub latency_topics: bool,
     /// Start this program when an incident begins, was saved, or ends
     #[arg(long, value_name = "PROGRAM")]
     pub exec: Option<PathBuf>,

@@ -260,6 +260,9 @@ impl Session {
         let Some(diagnosis) = &mut self.out.diagnosis else {
             return;
         };
+        if diagnosis.has_latency_topics() {
+            diagnosis.add_latencies(self.watch.drain_longest());
+        }
         diagnosis.update(&self.watch.findings, self.watch.incidents.open(), &summary);
         let lines = diagnosis.news();
         for (level, text) in lines {

@@ -8,7 +8,7 @@ use onbeat_live::window::Span;
 use onbeat_live::{Live, LiveOptions};
 use onbeat_synth::SynthOptions;
 use onbeat_trace::Event;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -176,6 +176,14 @@ impl Watch {
             let wait = (begin.elapsed() * SHARE).min(REFRESH_MAX);
             self.not_before = Some(Instant::now() + wait);
         }
+    }
+
+    /// Returns the largest latency in ns of each chain since the last call, for the chains that a
+    /// requirement names.
+    pub fn drain_longest(&mut self) -> BTreeMap<String, u64> {
+        let mut longest = self.live.drain_longest();
+        longest.retain(|chain, _| self.wanted.contains(chain));
+        longest
     }
 
     pub fn view(&mut self) -> View {

@@ -31,6 +31,11 @@ pub fn fitting(statuses: &[DiagnosticStatus]) -> usize {
     count
 }
 
+/// Serialises a `std_msgs/msg/Float64`.
+pub(super) fn float64(value: f64) -> Vec<u8> {
+    [HEADER.as_slice(), &value.to_le_bytes()].concat()
+}
+
 pub(super) fn stamp(message: &mut [u8], stamp_ns: u64) {
     if let Some(room) = message.get_mut(HEADER.len()..HEADER.len() + 8) {
         let [seconds, nanoseconds] = time(stamp_ns);
@@ -149,6 +154,14 @@ mod tests {
         stamp(&mut again, 1_700_000_000_123_456_789);
         assert_eq!(again, bytes);
         stamp(&mut [0; 5], 1);
+    }
+
+    /// Compares with the bytes that `serialize_message` in rclpy of ROS 2 Kilted (Fast DDS) returns
+    /// for the same message.
+    #[test]
+    fn a_serialised_number_equals_the_bytes_of_rclpy() {
+        let hex: String = float64(61.25).iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(hex, "000100000000000000a04e40");
     }
 
     type Read = (u8, [String; 3], Vec<(String, String)>);

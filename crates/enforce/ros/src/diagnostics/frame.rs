@@ -10,13 +10,15 @@ pub const MOST_FRAME: usize = MOST_BYTES + 8;
 pub const MOST_REPLY: usize = 8;
 
 /// A packet that the session sends to the process that publishes diagnostics.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Frame<'b> {
     /// A message that the diagnostics process publishes. The process replies with the message's
     /// number.
     Publish(u32, &'b [u8]),
     /// A message that the diagnostics process publishes if the session ends without [`Frame::End`].
     Will(&'b [u8]),
+    /// A number that the diagnostics process publishes as `std_msgs/msg/Float64` on this topic.
+    Value(f64, &'b str),
     /// The session ends as planned, so the diagnostics process publishes no last message.
     End,
 }
@@ -28,6 +30,9 @@ pub enum Reply {
     Ready,
     /// The application's installation of ROS 2 lacks the package diagnostic_msgs.
     NoPackage,
+    /// The application's installation of ROS 2 lacks the package std_msgs, so the process cannot
+    /// publish a [`Frame::Value`].
+    NoFloat64,
     /// The message with this number was published.
     Published(u32),
 }
@@ -40,6 +45,9 @@ impl Frame<'_> {
                 [b"P", number.to_le_bytes().as_slice(), message].concat()
             }
             Frame::Will(message) => [b"W", *message].concat(),
+            Frame::Value(value, topic) => {
+                [b"V", value.to_le_bytes().as_slice(), topic.as_bytes()].concat()
+            }
             Frame::End => vec![b'E'],
         }
     }
@@ -53,6 +61,11 @@ impl Frame<'_> {
                 Some(Frame::Publish(number, message))
             }
             (b'W', message) => Some(Frame::Will(message)),
+            (b'V', rest) => {
+                let (value, topic) = rest.split_at_checked(8)?;
+                let value = f64::from_le_bytes(value.try_into().ok()?);
+                Some(Frame::Value(value, std::str::from_utf8(topic).ok()?))
+            }
             (b'E', []) => Some(Frame::End),
             _ => None,
         }
@@ -65,6 +78,7 @@ impl Reply {
         match self {
             Reply::Ready => vec![b'R'],
             Reply::NoPackage => vec![b'M'],
+            Reply::NoFloat64 => vec![b'F'],
             Reply::Published(number) => [b"A", number.to_le_bytes().as_slice()].concat(),
         }
     }
@@ -75,6 +89,7 @@ impl Reply {
         match bytes.split_first()? {
             (b'R', []) => Some(Reply::Ready),
             (b'M', []) => Some(Reply::NoPackage),
+            (b'F', []) => Some(Reply::NoFloat64),
             (b'A', number) => Some(Reply::Published(u32::from_le_bytes(
                 number.try_into().ok()?,
             ))),
@@ -101,12 +116,18 @@ mod tests {
         }
 
         #[test]
-        fn frames_and_replies_survive_a_round_trip(number: u32, message in proptest::collection::vec(any::<u8>(), 0..99)) {
-            for frame in [Frame::Publish(number, &message), Frame::Will(&message), Frame::End] {
+        fn frames_and_replies_survive_a_round_trip(
+            number: u32,
+            value: f64,
+            topic in "\\PC{0,40}",
+            message in proptest::collection::vec(any::<u8>(), 0..99),
+        ) {
+            let value = Frame::Value(value, &topic);
+            for frame in [Frame::Publish(number, &message), Frame::Will(&message), Frame::End, value] {
                 let bytes = frame.bytes();
                 prop_assert_eq!(Frame::of(&bytes), Some(frame));
             }
-            for reply in [Reply::Ready, Reply::NoPackage, Reply::Published(number)] {
+            for reply in [Reply::Ready, Reply::NoPackage, Reply::NoFloat64, Reply::Published(number)] {
                 prop_assert_eq!(Reply::of(&reply.bytes()), Some(reply));
             }
         }

@@ -20,7 +20,7 @@ mod worker;
 
 pub use cdr::{fitting, serialise, MOST_BYTES};
 pub use post::{Post, Standing};
-pub use process::{run, Config, DiagnosticsError, NODE, TOPIC, TYPE};
+pub use process::{run, Config, DiagnosticsError, MAX_VALUE_TOPICS, NODE, TOPIC, TYPE};
 pub use worker::{Diagnostics, Source};
 
 /// The level of a status: the constants of `diagnostic_msgs/msg/DiagnosticStatus`.

@@ -8,10 +8,12 @@ use crate::process;
 use crate::rcl::{self, Item, Node, Publisher, Qos, Rcl, RclError};
 use onbeat_time::clock::realtime_ns;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 use thiserror::Error;
 
 /// The name of the node that publishes diagnostics.
@@ -20,6 +22,11 @@ pub const NODE: &str = "onbeat_diagnostics";
 pub const TOPIC: &str = "/diagnostics";
 /// The ROS 2 type of the messages on [`TOPIC`].
 pub const TYPE: &str = "diagnostic_msgs/msg/DiagnosticArray";
+
+const FLOAT64: &str = "std_msgs/msg/Float64";
+
+/// The largest number of topics on which the process publishes numbers.
+pub const MAX_VALUE_TOPICS: usize = 64;
 
 const SETTLE_NS: i64 = 1_000_000_000;
 
@@ -59,15 +66,7 @@ pub fn run(config: &Config) -> Result<(), DiagnosticsError> {
     process::continue_without_owner();
     let rcl = Rcl::load(&config.rcl, &config.folders)?;
     let node = Node::new(rcl, NODE)?;
-    let qos = Qos {
-        history: rcl::KEEP_LAST,
-        depth: 10,
-        reliability: rcl::RELIABLE,
-        durability: rcl::VOLATILE,
-        liveliness: 1,
-        ..Qos::default()
-    };
-    let publisher = match node.publisher(TOPIC, TYPE, &qos) {
+    let publisher = match node.publisher(TOPIC, TYPE, &qos()) {
         Ok(publisher) => publisher,
         Err(error) => {
             if matches!(error, RclError::TypeSupport { .. }) {
@@ -80,9 +79,22 @@ pub fn run(config: &Config) -> Result<(), DiagnosticsError> {
         publisher,
         item: node.item(MOST_FRAME)?,
         will: None,
+        node,
+        values: BTreeMap::new(),
     };
     session.reply(Reply::Ready);
     outlet.serve(&session)
+}
+
+fn qos() -> Qos {
+    Qos {
+        history: rcl::KEEP_LAST,
+        depth: 10,
+        reliability: rcl::RELIABLE,
+        durability: rcl::VOLATILE,
+        liveliness: 1,
+        ..Qos::default()
+    }
 }
 
 struct Outlet {
@@ -90,6 +102,9 @@ struct Outlet {
     item: Item,
     /// The message to publish if the session ends without [`Frame::End`].
     will: Option<Vec<u8>>,
+    /// The publishers of numbers, by topic. A topic has `None` if ROS 2 refused its publisher.
+    values: BTreeMap<String, Option<Publisher>>,
+    node: Arc<Node>,
 }
 
 impl Outlet {
@@ -104,6 +119,7 @@ impl Outlet {
                 }
                 // If ROS 2 refused a message, the next one reports its counts again.
                 Some(Frame::Publish(..)) | None => {}
+                Some(Frame::Value(value, topic)) => self.publish_value(session, value, topic),
                 Some(Frame::Will(message)) => self.will = Some(message.to_vec()),
                 Some(Frame::End) => self.will = None,
             }
@@ -113,6 +129,25 @@ impl Outlet {
         }
         self.publisher.settle(SETTLE_NS);
         Ok(())
+    }
+
+    fn publish_value(&mut self, session: &Session, value: f64, topic: &str) {
+        if !self.values.contains_key(topic) {
+            if self.values.len() >= MAX_VALUE_TOPICS {
+                return;
+            }
+            let publisher = self.node.publisher(topic, FLOAT64, &qos());
+            if matches!(publisher, Err(RclError::TypeSupport { .. })) {
+                session.reply(Reply::NoFloat64);
+            }
+            self.values.insert(topic.into(), publisher.ok());
+        }
+        if let Some(Some(publisher)) = self.values.get(topic) {
+            if self.item.fill(&cdr::float64(value)) {
+                // If ROS 2 refuses a number, a later one follows within about a second.
+                let _ = publisher.publish(&self.item);
+            }
+        }
     }
 
     fn publish(&mut self, message: &[u8]) -> bool {

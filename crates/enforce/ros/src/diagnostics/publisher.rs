@@ -24,6 +24,7 @@ const MAX_REPLIES: usize = 64;
 pub(super) enum Event {
     Ready,
     NoPackage,
+    NoFloat64,
     Published(u32),
 }
 
@@ -105,6 +106,7 @@ impl Link {
                     events.push(Event::Ready);
                 }
                 Some(Reply::NoPackage) => events.push(Event::NoPackage),
+                Some(Reply::NoFloat64) => events.push(Event::NoFloat64),
                 Some(Reply::Published(number)) => events.push(Event::Published(number)),
                 None => {}
             }
@@ -118,6 +120,10 @@ impl Link {
 
     pub(super) fn will(&self, statuses: &[DiagnosticStatus]) {
         self.send(&Frame::Will(&serialise(realtime_ns(), statuses)));
+    }
+
+    pub(super) fn value(&self, topic: &str, value: f64) {
+        self.send(&Frame::Value(value, topic));
     }
 
     fn send(&self, frame: &Frame) -> bool {

@@ -19,6 +19,10 @@ const SEARCH_INTERVAL: Duration = Duration::from_millis(50);
 /// doubles each time.
 const RESTART_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
+const NO_FLOAT64: &str =
+    "latencies are not published as Float64: the watched system's ROS 2 has no std_msgs. \
+    Install the package there (ros-DISTRO-std-msgs), and start onbeat monitor again";
+
 /// A source of the statuses that the thread of diagnostics publishes.
 pub trait Source: Send {
     /// Returns the statuses of the message that the publisher sends if this process ends
@@ -37,6 +41,12 @@ pub trait Source: Send {
     /// Reports whether the publisher keeps replying: only the latest few messages may still have no
     /// reply.
     fn is_confirmed(&self) -> bool;
+
+    /// Returns the numbers to publish together with the message that [`Source::report`] has just
+    /// returned: each number with the topic on which it is published as `std_msgs/msg/Float64`.
+    fn values(&mut self) -> Vec<(String, f64)> {
+        Vec::new()
+    }
 
     /// Returns the time between two messages to the publisher.
     fn interval(&self) -> Duration {
@@ -181,6 +191,7 @@ impl Worker {
                     self.post.set(Standing::Ready);
                 }
                 Event::NoPackage => self.post.set(Standing::NoPackage),
+                Event::NoFloat64 => self.post.add_note_once(NO_FLOAT64.into()),
                 Event::Published(number) => self.source.published(number),
             }
         }
@@ -226,6 +237,9 @@ impl Worker {
         self.sent = Some(Instant::now());
         let (number, statuses) = self.source.report();
         let is_confirmed = publisher.link.publish(number, &statuses);
+        for (topic, value) in self.source.values() {
+            publisher.link.value(&topic, value);
+        }
         if is_confirmed && self.source.is_confirmed() {
             // The publisher has run for a while, so the next pause is a short one.
             self.restart.1 = RESTART_PAUSES.0;

@@ -7,8 +7,10 @@
 //! |---|---|
 //! | here | the session's side |
 //! | `status` | converts findings and incidents to statuses of `diagnostic_msgs`; pure |
+//! | `latencies` | keeps the latencies of chains for their topics; pure |
 //! | `pages` | chooses the statuses of the next message; pure |
 
+mod latencies;
 mod pages;
 mod status;
 
@@ -16,6 +18,7 @@ pub use status::Evidence;
 
 use crate::incident::Incident;
 use crate::journal::Level;
+use latencies::Latencies;
 use onbeat_check::Finding;
 use onbeat_rights::Capability;
 use onbeat_ros::diagnostics::{DiagnosticStatus, Diagnostics, Post, Source, Standing};
@@ -57,6 +60,7 @@ const RIGHTS: [Capability; 7] = [
 #[derive(Debug, Default)]
 struct Board {
     pages: Pages,
+    latencies: Latencies,
     judged: Option<Instant>,
     has_ended: bool,
 }
@@ -72,6 +76,7 @@ pub struct Diagnosis {
     evidence: BTreeMap<u64, Evidence>,
     offered_ns: u64,
     reported: Standing,
+    has_latency_topics: bool,
 }
 
 impl Diagnosis {
@@ -80,7 +85,7 @@ impl Diagnosis {
     ///
     /// # Errors
     /// Returns the system's error if it cannot start a thread.
-    pub fn begin() -> io::Result<Diagnosis> {
+    pub fn begin(has_latency_topics: bool) -> io::Result<Diagnosis> {
         let board = Arc::new(Mutex::new(Board::default()));
         let (post, machine) = (Arc::new(Post::default()), onbeat_proc::system::hostname());
         let source = OfBoard {
@@ -100,6 +105,7 @@ impl Diagnosis {
             evidence: BTreeMap::new(),
             offered_ns: 0,
             reported: Standing::Coming,
+            has_latency_topics,
         })
     }
 
@@ -123,6 +129,16 @@ impl Diagnosis {
             self.offered_ns = last;
             self.post.offer_instead(event.pid, event.time_ns);
         }
+    }
+
+    /// Reports whether the publisher publishes latencies as numbers, too (`--latency-topics`).
+    pub fn has_latency_topics(&self) -> bool {
+        self.has_latency_topics
+    }
+
+    /// Adds the largest latency of each chain since the last call, in ns by chain id.
+    pub fn add_latencies(&mut self, longest: BTreeMap<String, u64>) {
+        lock(&self.board).latencies.add(longest);
     }
 
     /// Stores the directory and the first cause of a saved incident, so that the statuses of the
@@ -255,6 +271,10 @@ impl Source for OfBoard {
 
     fn is_confirmed(&self) -> bool {
         self.number.wrapping_sub(self.published) < UNANSWERED_MAX
+    }
+
+    fn values(&mut self) -> Vec<(String, f64)> {
+        lock(&self.board).latencies.take()
     }
 
     fn interval(&self) -> Duration {

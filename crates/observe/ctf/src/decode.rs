@@ -1,6 +1,6 @@
 //! Decodes fields from the bits of a packet.
 
-use crate::types::{Field, Integer, Label, Order, Shape, Type};
+use crate::types::{Field, Integer, Label, Order, Shape, ShortHeader, Type};
 
 /// The error that the bits of an event do not fit the types that the metadata declares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +82,15 @@ impl<'a, 't> Decoder<'a, 't> {
     ) -> Result<(), Damaged> {
         self.align(ty.align)?;
         for field in ty.fields() {
-            let value = self.value(&field.name, &field.ty)?;
+            let value = match field.ty.shape {
+                // Most values are integers.
+                Shape::Integer(integer) => {
+                    self.values_left = self.values_left.checked_sub(1).ok_or(Damaged)?;
+                    self.align(field.ty.align)?;
+                    self.integer(&field.name, integer, &[])?
+                }
+                _ => self.value(&field.name, &field.ty)?,
+            };
             out.push((&field.name, value));
         }
         Ok(())
@@ -104,6 +112,33 @@ impl<'a, 't> Decoder<'a, 't> {
         self.align(1)
     }
 
+    /// Decodes the header of an event, and returns its id. Returns `None` and stays where it is if
+    /// more than a time follows the id, or if the header is damaged.
+    pub(crate) fn short_header(&mut self, header: &ShortHeader) -> Option<u64> {
+        let before = (self.at, self.clock, self.remembers);
+        self.remembers = false;
+        let id = self.short(header).ok().flatten();
+        self.remembers = before.2;
+        if id.is_none() {
+            (self.at, self.clock) = (before.0, before.1);
+        }
+        id
+    }
+
+    fn short(&mut self, header: &ShortHeader) -> Result<Option<u64>, Damaged> {
+        self.align(header.align)?;
+        let Value::Unsigned(id) = self.integer("", header.id, &[])? else {
+            return Ok(None);
+        };
+        if !(header.ids.0..=header.ids.1).contains(&i128::from(id)) {
+            return Ok(None);
+        }
+        self.align(header.time_align)?;
+        self.integer("", header.time, &[])?;
+        Ok(Some(id))
+    }
+
+    #[inline]
     fn align(&mut self, align: u32) -> Result<(), Damaged> {
         // The alignment is a power of two.
         let below = u64::from(align) - 1;
@@ -145,7 +180,7 @@ impl<'a, 't> Decoder<'a, 't> {
                     .iter()
                     .filter(|label| (label.from..=label.to).contains(&value));
                 let chosen = fitting
-                    .find_map(|label| choices.iter().find(|c| same(&c.name, &label.name)))
+                    .find_map(|label| choices.iter().find(|c| label.chooses(&c.name)))
                     .ok_or(Damaged)?;
                 self.value(&chosen.name, &chosen.ty)
             }
@@ -177,6 +212,7 @@ impl<'a, 't> Decoder<'a, 't> {
         Ok(Value::Bytes(start, start + length))
     }
 
+    #[inline]
     fn integer(
         &mut self,
         name: &'t str,
@@ -213,6 +249,7 @@ impl<'a, 't> Decoder<'a, 't> {
 
     /// Reads 1 to 64 bits at the current position. The caller must make sure that enough bits are
     /// left.
+    #[inline]
     fn bits(&self, bits: u32, order: Order) -> u64 {
         let (first, shift) = ((self.at / 8) as usize, (self.at % 8) as u32);
         let next_word = self.bytes.get(first..).and_then(|rest| rest.first_chunk());
@@ -222,6 +259,13 @@ impl<'a, 't> Decoder<'a, 't> {
                 Order::Big => u64::from_be_bytes(*word) << shift >> (64 - bits),
             };
         }
+        self.last_bits(bits, order)
+    }
+
+    /// Reads bits like [`Decoder::bits`], at the end of the content or across nine bytes.
+    #[cold]
+    fn last_bits(&self, bits: u32, order: Order) -> u64 {
+        let (first, shift) = ((self.at / 8) as usize, (self.at % 8) as u32);
         let last = ((self.at + u64::from(bits) - 1) / 8) as usize;
         let bytes = &self.bytes[first..=last];
         // 64 bits lie in at most nine bytes, which fit into a `u128`.
@@ -237,12 +281,6 @@ impl<'a, 't> Decoder<'a, 't> {
         };
         joined as u64 & (u64::MAX >> (64 - bits))
     }
-}
-
-/// Returns whether `choice`, the name of a field of a variant, stands for `label`, a label of an
-/// enumeration. The name may lack the leading underscore of the label.
-fn same(choice: &str, label: &str) -> bool {
-    choice == label || label.strip_prefix('_') == Some(choice)
 }
 
 /// Returns the first value of the clock, from `before` on, whose lowest `bits` bits are `low`.
@@ -261,6 +299,7 @@ fn advance(before: u64, low: u64, bits: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metadata::Metadata;
 
     #[test]
     fn bit_fields_are_read_in_little_and_big_byte_order() {
@@ -292,6 +331,85 @@ mod tests {
     fn bits_of(bytes: &[u8], at: u64, bits: u32, order: Order) -> u64 {
         let (end, mut seen) = (bytes.len() as u64 * 8, Vec::new());
         Decoder::new(bytes, order, (at, end), 0, &mut seen).bits(bits, order)
+    }
+
+    const HEADERS: &str = r#"/* CTF 1.8 */
+typealias integer { size = 5; align = 1; signed = false; } := uint5_t;
+typealias integer { size = 16; align = 8; signed = false; } := uint16_t;
+typealias integer { size = 32; align = 8; signed = false; } := uint32_t;
+trace { major = 1; minor = 8; byte_order = ORDER; };
+clock { name = monotonic; freq = 1000000000; offset = 0; };
+typealias integer { size = 27; align = 1; signed = false; map = clock.monotonic.value; } := time27_t;
+typealias integer { size = 32; align = 8; signed = false; map = clock.monotonic.value; } := time32_t;
+typealias integer { size = 64; align = 8; signed = false; map = clock.monotonic.value; } := time64_t;
+struct compact {
+    enum : uint5_t { compact = 0 ... 30, extended = 31 } id;
+    variant <id> {
+        struct { time27_t timestamp; } compact;
+        struct { uint32_t id; time64_t timestamp; } extended;
+    } v;
+} align(8);
+struct large {
+    enum : uint16_t { compact = 0 ... 65534, extended = 65535 } id;
+    variant <id> {
+        struct { time32_t timestamp; } compact;
+        struct { uint32_t id; time64_t timestamp; } extended;
+    } v;
+} align(8);
+stream { id = 0; event.header := struct HEADER; };
+"#;
+
+    #[test]
+    fn the_short_form_of_a_header_has_the_id_and_the_time_of_the_whole_header() {
+        let mut random = 1u64;
+        for (order, header) in [
+            ("le", "compact"),
+            ("le", "large"),
+            ("be", "compact"),
+            ("be", "large"),
+        ] {
+            let text = HEADERS.replace("ORDER", order).replace("HEADER", header);
+            let metadata = Metadata::read(text.as_bytes()).expect("metadata");
+            let class = &metadata.streams[&0];
+            let whole = class.event_header.as_deref().expect("a header");
+            let short = class.short_header.expect("a short form");
+            let mut found = [0; 2];
+            for round in 0..2000u64 {
+                let mut bytes = [0u8; 24];
+                for byte in &mut bytes {
+                    random = random.wrapping_mul(6364136223846793005).wrapping_add(1);
+                    // Every other header has the id that announces a longer form.
+                    let is_extended = round % 2 == 1 && random >> 63 == 1;
+                    *byte = if is_extended {
+                        0xff
+                    } else {
+                        (random >> 40) as u8
+                    };
+                }
+                let (at, end) = (round % 40, 192 - round % 150);
+                let (mut seen, mut other) = (Vec::new(), Vec::new());
+                let new =
+                    |seen| Decoder::new(&bytes, metadata.order, (at, end), 0x1234_5678_9abc, seen);
+                let (mut of_short, mut of_whole) = (new(&mut seen), new(&mut other));
+                let id = of_short.short_header(&short);
+                let decoded = of_whole.structure(whole, &mut Vec::new());
+                found[usize::from(id.is_some())] += 1;
+                match id {
+                    Some(_) => {
+                        assert_eq!(decoded, Ok(()));
+                        assert_eq!(id, of_whole.number("id"));
+                        assert_eq!((of_short.at, of_short.clock), (of_whole.at, of_whole.clock));
+                    }
+                    None => {
+                        assert_eq!((of_short.at, of_short.clock), (at, 0x1234_5678_9abc));
+                        let is_short =
+                            decoded.is_ok() && of_whole.at <= (at.next_multiple_of(8) + 48);
+                        assert!(!is_short, "{header}: {at} to {end}");
+                    }
+                }
+            }
+            assert!(found[0] > 50 && found[1] > 500, "{header}: {found:?}");
+        }
     }
 
     #[test]

@@ -229,11 +229,17 @@ impl<'m> Stream<'m> {
         let (order, clock) = (self.metadata.order, self.place.clock);
         let Buffers { values, earlier } = &mut self.buffers;
         let mut decoder = Decoder::new(&self.packet, order, span, clock, earlier);
-        if let Some(ty) = &class.event_header {
-            values.clear();
-            decoder.structure(ty, values).ok()?;
-        }
-        let id = decoder.number("id").unwrap_or(0);
+        let short = class.short_header.as_ref();
+        let id = match short.and_then(|header| decoder.short_header(header)) {
+            Some(id) => id,
+            None => {
+                if let Some(ty) = &class.event_header {
+                    values.clear();
+                    decoder.structure(ty, values).ok()?;
+                }
+                decoder.number("id").unwrap_or(0)
+            }
+        };
         Some(Ahead {
             class,
             event: class.events.get(&id)?,

@@ -37,6 +37,14 @@ pub(crate) struct Label {
     pub(crate) name: Box<str>,
 }
 
+impl Label {
+    /// Returns whether this label chooses the field `choice` of a variant. The name of the field may
+    /// lack the leading underscore of the label.
+    pub(crate) fn chooses(&self, choice: &str) -> bool {
+        *choice == *self.name || self.name.strip_prefix('_') == Some(choice)
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Field {
     pub(crate) name: Box<str>,
@@ -59,6 +67,53 @@ pub(crate) enum Shape {
     /// One of the fields in the list. The first value is the name of an earlier enumeration of the
     /// event. The enumeration's value has a label, and the event has the field with this name.
     Variant(Option<Box<str>>, Vec<Field>),
+}
+
+/// The usual header of an event of LTTng: an enumeration `id` and, for most ids, only a time after
+/// it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ShortHeader {
+    /// The alignment of the whole header in bits.
+    pub(crate) align: u32,
+    pub(crate) id: Integer,
+    /// The first and the last id after which only a time follows.
+    pub(crate) ids: (i128, i128),
+    pub(crate) time: Integer,
+    /// The alignment of the time in bits.
+    pub(crate) time_align: u32,
+}
+
+impl ShortHeader {
+    /// Returns the short form of a header, or `None` if it has none.
+    pub(crate) fn of(header: &Type) -> Option<ShortHeader> {
+        let [id, variant] = header.fields() else {
+            return None;
+        };
+        let Shape::Enumeration(of_id, labels) = &id.ty.shape else {
+            return None;
+        };
+        let Shape::Variant(Some(tag), choices) = &variant.ty.shape else {
+            return None;
+        };
+        // If several labels have the id, the first one decides.
+        let label = labels.first()?;
+        let chosen = choices.iter().find(|choice| label.chooses(&choice.name))?;
+        let [time] = chosen.ty.fields() else {
+            return None;
+        };
+        let Shape::Integer(of_time) = time.ty.shape else {
+            return None;
+        };
+        let aligns = [variant.ty.align, chosen.ty.align, time.ty.align];
+        let is_short = &*id.name == "id" && **tag == *id.name && !of_id.signed && of_time.is_time;
+        is_short.then(|| ShortHeader {
+            align: header.align.max(id.ty.align),
+            id: *of_id,
+            ids: (label.from, label.to),
+            time: of_time,
+            time_align: aligns.into_iter().max().unwrap_or(1),
+        })
+    }
 }
 
 /// The largest structure that is skipped as a whole, in bits.

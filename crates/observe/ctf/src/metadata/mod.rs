@@ -7,8 +7,9 @@ mod lexer;
 mod parser;
 
 use crate::kinds::Kind;
-use crate::types::{Order, Type};
-use std::collections::{BTreeMap, HashMap};
+use crate::types::{Order, ShortHeader, Type};
+use rustc_hash::FxHashMap;
+use std::collections::HashMap;
 use std::rc::Rc;
 
 pub(crate) const MAX_METADATA: usize = 32 << 20;
@@ -47,8 +48,9 @@ pub(crate) struct EventClass {
 pub(crate) struct StreamClass {
     pub(crate) packet_context: Option<Rc<Type>>,
     pub(crate) event_header: Option<Rc<Type>>,
+    pub(crate) short_header: Option<ShortHeader>,
     pub(crate) event_context: Option<Rc<Type>>,
-    pub(crate) events: BTreeMap<u64, EventClass>,
+    pub(crate) events: FxHashMap<u64, EventClass>,
 }
 
 #[derive(Debug, Default)]

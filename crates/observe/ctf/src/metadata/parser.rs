@@ -3,7 +3,7 @@
 use super::lexer::{tokens, Token};
 use super::{Clock, EventClass, Metadata, MetadataError};
 use crate::kinds::Kind;
-use crate::types::{Field, Integer, Label, Order, Shape, Type, MAX_DEPTH};
+use crate::types::{Field, Integer, Label, Order, Shape, ShortHeader, Type, MAX_DEPTH};
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -261,7 +261,10 @@ impl<'a> Parser<'a> {
         for (name, value) in attributes {
             match &*name {
                 "packet.context" => stream.packet_context = value.ty(),
-                "event.header" => stream.event_header = value.ty(),
+                "event.header" => {
+                    stream.event_header = value.ty();
+                    stream.short_header = stream.event_header.as_deref().and_then(ShortHeader::of);
+                }
                 "event.context" => stream.event_context = value.ty(),
                 _ => {}
             }

@@ -62,6 +62,8 @@ def bootstrapped(suite, packages):
     programs.say(f"making a clean root of Debian {suite} (a minute)")
     os.makedirs(programs.CACHE, exist_ok=True)
     more = [f"--include={','.join(packages)}"] if packages else []
+    # A mirror that is kept at a date has lists whose validity has ended.
+    more.append('--aptopt=Acquire::Check-Valid-Until "false"')
     subprocess.run(["mmdebstrap", "-q", "--variant=minbase", "--format=tar", *more, suite, path + ".new"], check=True)
     os.replace(path + ".new", path)
     with open(stamp, "w", encoding="utf-8") as file:

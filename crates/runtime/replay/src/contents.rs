@@ -109,7 +109,7 @@ pub struct CanContents {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub messages: Vec<MessageContents>,
     #[serde(skip)]
-    words: FxHashMap<u32, u64>,
+    words: Words,
     /// True if the stream has more than 4096 CAN identifiers. `ids` then counts only the frames of
     /// the first 4096.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -126,6 +126,58 @@ pub struct MessageContents {
     pub id: u32,
     pub is_extended: bool,
     pub frames: u64,
+}
+
+/// The number of frames of each word of a CAN identifier and its flags, for at most [`MOST_IDS`]
+/// words.
+#[derive(Debug, Clone, Default)]
+struct Words {
+    /// The counts of the words without flags, by word. Empty before the first such frame.
+    standard: Vec<u64>,
+    others: FxHashMap<u32, u64>,
+    known: usize,
+}
+
+impl Words {
+    const STANDARD: usize = 0x800;
+
+    /// Counts a frame. Returns false if its word is beyond the limit, so that it is not counted.
+    #[inline(always)]
+    fn count(&mut self, word: u32) -> bool {
+        let count = match self.standard.get_mut(word as usize) {
+            Some(count) => Some(count),
+            None => self.others.get_mut(&word),
+        };
+        match count {
+            Some(count) if *count > 0 => {
+                *count += 1;
+                true
+            }
+            _ => self.add(word),
+        }
+    }
+
+    #[inline(never)]
+    fn add(&mut self, word: u32) -> bool {
+        if self.known >= MOST_IDS {
+            return false;
+        }
+        self.known += 1;
+        if self.standard.is_empty() && (word as usize) < Self::STANDARD {
+            self.standard = vec![0; Self::STANDARD];
+        }
+        match self.standard.get_mut(word as usize) {
+            Some(count) => *count = 1,
+            None => drop(self.others.insert(word, 1)),
+        }
+        true
+    }
+
+    fn counts(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
+        let standard = (0..).zip(self.standard.iter().copied());
+        let others = self.others.iter().map(|(&word, &count)| (word, count));
+        standard.filter(|(_, count)| *count > 0).chain(others)
+    }
 }
 
 fn is_zero(count: &u64) -> bool {
@@ -207,16 +259,11 @@ impl StreamContents {
             ("can", Some(word)) => u32::from_ne_bytes(*word) & !REMOTE,
             _ => return,
         };
-        let has_room = self.can.words.len() < MOST_IDS;
-        match self.can.words.get_mut(&word) {
-            Some(count) => *count += 1,
-            None if has_room => drop(self.can.words.insert(word, 1)),
-            None => self.can.has_more_ids = true,
-        }
+        self.can.has_more_ids |= !self.can.words.count(word);
     }
 
     fn close(&mut self) {
-        for (word, count) in &self.can.words {
+        for (word, count) in self.can.words.counts() {
             *self.can.ids.entry(word & 0x1fff_ffff).or_default() += count;
         }
         let length_ns = self
@@ -230,8 +277,8 @@ impl StreamContents {
 
     /// Returns the identifiers of data and remote frames, each with its number of frames.
     pub fn frames(&self) -> impl Iterator<Item = (FrameId, u64)> + '_ {
-        let frames = self.can.words.iter();
-        frames.filter_map(|(&word, &count)| Some((FrameId::of_word(word)?, count)))
+        let frames = self.can.words.counts();
+        frames.filter_map(|(word, count)| Some((FrameId::of_word(word)?, count)))
     }
 
     fn name_messages(&mut self, database: &Database) {

@@ -14,17 +14,27 @@ pub const ESI: u8 = 2;
 /// Clears `payload` and fills it with a `struct can_frame`. `data` has at most [`DATA`] bytes.
 /// `length` is the length that the recorded frame states. `raw_length` is the frame's length code
 /// if it is above 8, otherwise 0.
+#[inline]
 pub fn classic(id: u32, data: &[u8], length: u8, raw_length: u8, payload: &mut Vec<u8>) {
-    let mut frame = [0; 16];
+    let frame: &mut [u8; 16] = sized(payload);
     frame[..4].copy_from_slice(&id.to_ne_bytes());
-    (frame[4], frame[7]) = (length, raw_length);
+    frame[4..8].copy_from_slice(&[length, 0, 0, raw_length]);
     frame[8..].copy_from_slice(&first_bytes(data, DATA));
-    payload.clear();
-    payload.extend_from_slice(&frame);
+}
+
+/// Returns the `N` bytes of `payload`, which may have any value. Does not write to `payload` if it
+/// has the right size, as is usual if it contains the frame before.
+#[inline(always)]
+fn sized<const N: usize>(payload: &mut Vec<u8>) -> &mut [u8; N] {
+    if payload.len() != N {
+        payload.resize(N, 0);
+    }
+    payload.first_chunk_mut().expect("has this size")
 }
 
 /// Returns the first `count` bytes of `data`, followed by zeros. Does not need the call of `memcpy`
 /// that a copy of unknown length needs.
+#[inline]
 pub fn first_bytes(data: &[u8], count: usize) -> [u8; DATA] {
     let count = count.min(data.len()).min(DATA);
     let all = match data.first_chunk() {
@@ -43,14 +53,44 @@ pub fn first_bytes(data: &[u8], count: usize) -> [u8; DATA] {
 /// Clears `payload` and fills it with a `struct canfd_frame`. `data` has at most [`FD_DATA`] bytes.
 /// The frame's length is the next valid length of CAN FD.
 pub fn fd(id: u32, flags: u8, data: &[u8], payload: &mut Vec<u8>) {
-    let data = &data[..data.len().min(FD_DATA)];
-    let mut frame = [0; 72];
-    frame[..4].copy_from_slice(&id.to_ne_bytes());
-    (frame[4], frame[5]) = (NEXT_LENGTHS[data.len()], flags);
-    frame[8..8 + data.len()].copy_from_slice(data);
-    payload.clear();
-    payload.extend_from_slice(&frame);
+    let count = data.len().min(FD_DATA);
+    let mut whole = [0; FD_DATA];
+    whole[..count].copy_from_slice(&data[..count]);
+    padded(id, flags, &whole, count, count, payload);
 }
+
+/// Clears `payload` and fills it with a `struct canfd_frame` of at least `length` bytes, at most
+/// [`FD_DATA`]. Its first bytes are the first `count` bytes of `data`, the others are 0.
+#[inline(always)]
+pub fn padded(
+    id: u32,
+    flags: u8,
+    data: &[u8; FD_DATA],
+    count: usize,
+    length: usize,
+    payload: &mut Vec<u8>,
+) {
+    let count = count.min(length).min(FD_DATA);
+    let kept = &KEPT[FD_DATA - count..][..FD_DATA];
+    let frame: &mut [u8; 72] = sized(payload);
+    frame[..4].copy_from_slice(&id.to_ne_bytes());
+    frame[4..8].copy_from_slice(&[NEXT_LENGTHS[length.min(FD_DATA)], flags, 0, 0]);
+    // A copy of a length that is not known needs a call of `memcpy`.
+    for (to, (byte, kept)) in frame[8..].iter_mut().zip(data.iter().zip(kept)) {
+        *to = byte & kept;
+    }
+}
+
+/// Masks of bytes: 64 that keep a byte, then 64 that clear it.
+const KEPT: [u8; 2 * FD_DATA] = {
+    let mut kept = [0; 2 * FD_DATA];
+    let mut at = 0;
+    while at < FD_DATA {
+        kept[at] = 0xff;
+        at += 1;
+    }
+    kept
+};
 
 pub const FD_LENGTHS: [u8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 24, 32, 48, 64];
 

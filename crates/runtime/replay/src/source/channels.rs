@@ -15,8 +15,14 @@ pub enum Bus {
 pub struct Channels {
     streams: Vec<Stream>,
     numbers: Vec<(Bus, u16)>,
+    /// For each of the first CAN channels, the index of its stream plus 1, or 0 if it has none. A
+    /// search would be slow, because a processor cannot guess the order of frames of several
+    /// channels.
+    few: [u16; FEW],
     latest: usize,
 }
+
+const FEW: usize = 32;
 
 impl Channels {
     pub fn streams(&self) -> &[Stream] {
@@ -30,6 +36,10 @@ impl Channels {
     /// Fails if the log has too many channels.
     #[inline]
     pub fn stream(&mut self, bus: Bus, number: u16) -> Result<StreamId, &'static str> {
+        let few = self.few.get(usize::from(number)).copied().unwrap_or(0);
+        if let (Bus::Can, Some(index)) = (bus, few.checked_sub(1)) {
+            return Ok(StreamId(index.into()));
+        }
         let channel = (bus, number);
         if self.numbers.get(self.latest) != Some(&channel) {
             self.latest = self.find(channel)?;
@@ -60,6 +70,10 @@ impl Channels {
         };
         self.streams.push(Stream { name, kind });
         self.numbers.push(channel);
+        let few = self.few.get_mut(usize::from(channel.1));
+        if let (Bus::Can, Some(few)) = (channel.0, few) {
+            *few = self.numbers.len() as u16;
+        }
         Ok(self.numbers.len() - 1)
     }
 }

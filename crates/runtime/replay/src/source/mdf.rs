@@ -115,11 +115,15 @@ struct Log<R> {
 impl<R: Bytes> Log<R> {
     /// Reads the next frame into `payload`, and returns its time and channel. Returns `None` at the
     /// end of the file.
+    #[inline(always)]
     fn frame(&mut self, payload: &mut Vec<u8>) -> std::io::Result<Option<(i64, u16)>> {
         // In most files, only one group has frames, or still has some. Its frames need no sorting.
         if let (true, [number]) = (self.heads.is_empty(), &self.wanted[..]) {
             let (records, _) = &mut self.groups[*number];
-            let frame = records.next(&mut self.input, payload)?;
+            let frame = match records.usual(self.input.is_unfinished, payload) {
+                None => records.next(&mut self.input, payload)?,
+                frame => frame,
+            };
             return Ok(frame.map(|frame| {
                 let time_ns = self.begin_ns.saturating_add(frame.since_ns);
                 (time_ns, frame.channel)
@@ -150,8 +154,9 @@ impl<R: Bytes> Source for Log<R> {
         self.channels.streams()
     }
 
+    // A pass over all frames calls it in its loop.
+    #[inline(always)]
     fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Stamp>, SourceError> {
-        payload.clear();
         while !self.ended {
             let (time_ns, channel) = match self.frame(payload) {
                 Ok(Some(frame)) => frame,

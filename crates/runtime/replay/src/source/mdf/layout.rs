@@ -2,6 +2,9 @@
 
 use super::input::Block;
 use crate::source::can;
+pub use usual::{Usual, SEEN};
+
+mod usual;
 
 pub const NO_TIME: &str = "frames with an impossible time";
 pub const NO_LENGTH: &str = "frames with an impossible length";
@@ -373,11 +376,18 @@ pub struct Layout {
     pub is_passive: Option<Number>,
 }
 
+/// The time and the channel of a CAN frame.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrival {
+    /// The time since the beginning of the log.
+    pub since_ns: i64,
+    pub channel: u16,
+}
+
 /// A CAN frame without its data bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Frame {
-    pub since_ns: i64,
-    pub channel: u16,
+    arrival: Arrival,
     event: Event,
     id: u32,
     /// True for a CAN FD frame. `None` if the log does not state whether the frame is a CAN FD
@@ -417,8 +427,10 @@ impl Layout {
         // The log of a single bus may have no channel number.
         let channel = value(&self.channel).unwrap_or(1);
         let mut frame = Frame {
-            since_ns,
-            channel: u16::try_from(channel).map_err(|_| NO_CHANNEL)?,
+            arrival: Arrival {
+                since_ns,
+                channel: u16::try_from(channel).map_err(|_| NO_CHANNEL)?,
+            },
             event: self.event,
             id: can::ERROR,
             is_fd: is_set(&self.is_fd),
@@ -443,17 +455,18 @@ impl Layout {
 
 /// Returns the identifier in the form of Linux. The frame is extended if bit 31 of `id` is set or
 /// `is_extended` is true. If `is_extended` is `None`, identifiers above 0x7ff are extended, too.
+#[inline(always)]
 fn identifier(id: u64, is_extended: Option<bool>) -> Result<u32, &'static str> {
     let marked = id & u64::from(can::EXTENDED) != 0;
     let id = id & !u64::from(can::EXTENDED);
     let is_extended = match is_extended {
-        Some(is_extended) => is_extended || marked,
-        None => marked || id > 0x7ff,
+        Some(is_extended) => is_extended | marked,
+        None => marked | (id > 0x7ff),
     };
-    let (most, flag) = match is_extended {
-        true => (0x1fff_ffff, can::EXTENDED),
-        false => (0x7ff, 0),
-    };
+    // A branch would be slow, because a processor cannot guess the order of standard and extended
+    // frames.
+    let most = 0x7ff | (u64::from(is_extended) * 0x1fff_ffff);
+    let flag = u32::from(is_extended) * can::EXTENDED;
     match id <= most {
         true => Ok(id as u32 | flag),
         false => Err(NO_IDENTIFIER),
@@ -461,6 +474,10 @@ fn identifier(id: u64, is_extended: Option<bool>) -> Result<u32, &'static str> {
 }
 
 impl Frame {
+    pub fn arrival(&self) -> Arrival {
+        self.arrival
+    }
+
     /// Returns true if [`Frame::write`] needs the frame's data bytes.
     pub fn needs_data(&self) -> bool {
         self.event == Event::Data && self.stated != Some(0)

@@ -2,7 +2,7 @@
 //! are stored elsewhere.
 
 use super::input::Input;
-use super::layout::{Field, Frame, Layout, Span};
+use super::layout::{Arrival, Field, Frame, Layout, Span, Usual, SEEN};
 use super::stream::{Found, Stream};
 use crate::source::{can, Bytes};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -78,6 +78,8 @@ pub enum DataBytes {
 /// The frames of a group, and the data bytes that wait for them.
 pub struct Frames {
     layout: Layout,
+    /// The layout again, if it is a usual one.
+    usual: Option<Usual>,
     pub data: DataBytes,
     read: u64,
     /// The data bytes whose frame was not found yet, each with its key. The key is the position of
@@ -113,8 +115,13 @@ impl Value {
 
 impl Frames {
     pub fn new(layout: Layout, data: DataBytes) -> Frames {
+        let usual = match data {
+            DataBytes::Inside(span) => Usual::of(&layout, span),
+            _ => None,
+        };
         Frames {
             layout,
+            usual,
             data,
             read: 0,
             values: VecDeque::new(),
@@ -123,14 +130,14 @@ impl Frames {
         }
     }
 
-    /// Reads a record of a frame. Writes the frame to `payload` and returns it, or returns `None`
-    /// if the frame waits for its data bytes.
+    /// Reads a record of a frame. Writes the frame to `payload` and returns its time and channel,
+    /// or returns `None` if the frame waits for its data bytes.
     fn record<R: Bytes>(
         &mut self,
         input: &mut Input<R>,
         record: &[u8],
         payload: &mut Vec<u8>,
-    ) -> Result<std::result::Result<Option<Frame>, &'static str>> {
+    ) -> Result<std::result::Result<Option<Arrival>, &'static str>> {
         let number = self.read;
         self.read += 1;
         let frame = match self.layout.frame(record, number) {
@@ -169,7 +176,7 @@ impl Frames {
                 }
             }
         }
-        Ok(frame.write(found, payload).map(|()| Some(frame)))
+        Ok(frame.write(found, payload).map(|()| Some(frame.arrival())))
     }
 
     fn wait(&mut self, key: u64, frame: Frame) -> std::result::Result<(), &'static str> {
@@ -182,18 +189,19 @@ impl Frames {
     }
 
     /// Adds the data bytes that come next in the file. If a frame waits for these bytes, writes the
-    /// frame to `payload` and returns it.
+    /// frame to `payload` and returns its time and channel.
     fn value(
         &mut self,
         value: Value,
         length: u64,
         is_numbered: bool,
         payload: &mut Vec<u8>,
-    ) -> std::result::Result<Option<Frame>, &'static str> {
+    ) -> std::result::Result<Option<Arrival>, &'static str> {
         let key = self.next_value;
         self.next_value += if is_numbered { 1 } else { 4 + length };
         if let Some(frame) = self.waiting.remove(&key) {
-            return frame.write(value.bytes(), payload).map(|()| Some(frame));
+            let written = frame.write(value.bytes(), payload);
+            return written.map(|()| Some(frame.arrival()));
         }
         self.values.push_back((key, value));
         if self.values.len() > MOST_WAITING {
@@ -227,7 +235,7 @@ fn number(bytes: &[u8]) -> u64 {
 }
 
 enum Step {
-    Frame(Frame),
+    Frame(Arrival),
     Nothing,
     /// A record is faulty. The first value is the index of its group, the second the kind of fault.
     Fault(usize, &'static str),
@@ -249,16 +257,17 @@ impl Records {
         }
     }
 
-    /// Reads records up to the next frame, and writes the frame to `payload`. Returns `None` at the
-    /// end of the data group.
+    /// Reads records up to the next frame, and writes the frame to `payload`. Returns the frame's
+    /// time and channel, or `None` at the end of the data group.
     ///
     /// # Errors
     /// Fails if the file cannot be read.
+    #[inline(never)]
     pub fn next<R: Bytes>(
         &mut self,
         input: &mut Input<R>,
         payload: &mut Vec<u8>,
-    ) -> Result<Option<Frame>> {
+    ) -> Result<Option<Arrival>> {
         while !self.ended {
             let step = match self.group(input)? {
                 None => Step::End,
@@ -278,6 +287,38 @@ impl Records {
             }
         }
         Ok(None)
+    }
+
+    /// Reads the next record if it is in memory and is a frame in a usual layout. Writes the frame to
+    /// `payload`, and returns its time and channel. Returns `None` if the record must be read in
+    /// another way.
+    #[inline(always)]
+    pub fn usual(&mut self, is_unfinished: bool, payload: &mut Vec<u8>) -> Option<Arrival> {
+        let index = match self.id_size {
+            0 => 0,
+            // The number of a group has one, two, four or eight bytes.
+            size => {
+                let eight = self.stream.held(self.at, 8)?.first_chunk()?;
+                let id = u64::from_le_bytes(*eight) & u64::MAX >> (64 - 8 * size);
+                if self.groups.get(self.latest)?.id != id {
+                    return None;
+                }
+                self.latest
+            }
+        };
+        let group = self.groups.get_mut(index)?;
+        let Use::Frames(frames) = &mut group.role else {
+            return None;
+        };
+        if self.id_size == 0 && frames.read >= group.stated && !is_unfinished {
+            return None;
+        }
+        let at = self.at + self.id_size as u64;
+        let record = self.stream.held(at, SEEN.max(group.size))?.first_chunk()?;
+        let arrival = frames.usual.as_ref()?.read(record, payload)?;
+        frames.read += 1;
+        self.at = at + group.size as u64;
+        Some(arrival)
     }
 
     /// Returns the index of the group to which the next record belongs, or `None` at the end of the

@@ -289,6 +289,14 @@ impl Stream {
         &self.plain[at..at + length]
     }
 
+    /// Returns `length` bytes of the stream from position `from` on, or `None` if they are not in
+    /// memory.
+    #[inline(always)]
+    pub fn held(&self, from: u64, length: usize) -> Option<&[u8]> {
+        let at = from.checked_sub(self.base)? as usize;
+        self.plain.get(at..)?.get(..length)
+    }
+
     /// Returns the position in the stream of the first byte after those in memory.
     pub fn end(&self) -> u64 {
         self.plain_end() + self.table.left() as u64

@@ -32,8 +32,8 @@ of Vector's tools, .mcap and .pcapng mean these formats. For other endings, give
 bags hold messages of ROS 2. Candump and ASC logs hold CAN frames. BLF logs and pcapng files hold CAN
 frames and packets.
 
-convert reads the recordings twice. Before it writes, it prints what the format cannot store. It
-writes under a temporary name, and renames the output when it is complete.
+convert reads the recordings twice. Before it writes, it prints what will be lost: data that the
+format cannot store, attachments and metadata. It writes under a temporary name, and renames the output when it is complete.
 
 Exit codes: 0 written; 1 failed; 2 wrong command line; 3 nothing to write; 5 nothing was written,
 because something would be lost (--strict).")]
@@ -53,7 +53,7 @@ pub struct Args {
     align: bool,
     #[command(flatten)]
     selection: Selection,
-    /// Write nothing and exit with code 5 if the output's format cannot store some of the data
+    /// Write nothing and exit with code 5 if something of the recordings would be lost
     #[arg(long)]
     strict: bool,
     /// Replace an existing file

@@ -228,6 +228,50 @@ fn losses_of_a_conversion_are_reported_and_refused_with_strict() {
 }
 
 #[test]
+fn attachments_and_metadata_that_are_not_written_are_reported_before() {
+    let dir = TempDir::new().expect("a directory");
+    let bag = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fuzz/corpus/mcap/plain.mcap");
+    let whole = fs::read(bag).expect("in the repository");
+    let text = |text: &str| [&(text.len() as u32).to_le_bytes(), text.as_bytes()].concat();
+    let record = |kind: u8, body: &[u8]| {
+        let length = (body.len() as u64).to_le_bytes();
+        [&[kind][..], &length, body].concat()
+    };
+    let attachment = |name: &str| {
+        let about = [vec![0; 16], text(name), text("text/plain")].concat();
+        record(
+            9,
+            &[&about[..], &2u64.to_le_bytes(), b"ab", &[0; 4]].concat(),
+        )
+    };
+    let pair = [text("car"), text("A7")].concat();
+    let map = [&(pair.len() as u32).to_le_bytes()[..], &pair].concat();
+    let metadata = record(12, &[text("drive"), map].concat());
+    let names = ["lidar.yaml", "b", "c", "d", "e", "f", "g"];
+    let attachments: Vec<_> = names.iter().flat_map(|name| attachment(name)).collect();
+    let bytes = [&whole[..8], &attachments, &metadata, &whole[8..]].concat();
+    fs::write(dir.path().join("more.mcap"), bytes).expect("written");
+    let wanted = [
+        "attachments not written, because conversions write only items (lidar.yaml, b, c, d, e and 2 more)",
+        "records of metadata not written, because conversions write only items (drive)",
+    ];
+    let (code, out, said) = convert(&dir, &["more.mcap", "-o", "a.mcap", "--strict", "--json"]);
+    let found: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!(code, Some(5), "{said}");
+    for (loss, (what, count)) in wanted.iter().zip([7, 1]).enumerate() {
+        assert_eq!(found["lost"][loss]["what"], *what);
+        assert_eq!(found["lost"][loss]["count"], count);
+        assert!(
+            said.contains(&format!("onbeat: lost: {what}: {count}\n")),
+            "{said}"
+        );
+    }
+    assert!(!dir.path().join("a.mcap").exists());
+    let (code, _, said) = convert(&dir, &["more.mcap", "-o", "a.mcap"]);
+    assert_eq!((code, said.lines().count()), (Some(0), 2), "{said}");
+}
+
+#[test]
 fn recordings_and_existing_files_are_not_overwritten() {
     let dir = directory();
     fs::write(dir.path().join("there.blf"), "precious").expect("written");

@@ -2,7 +2,7 @@
 
 use super::frame::{Frame, BRS, ESI};
 use super::Target;
-use crate::item::{Details, Kind};
+use crate::item::{Details, Extras, Kind};
 use crate::source::can;
 use serde::Serialize;
 
@@ -32,6 +32,40 @@ impl Losses {
         }
     }
 }
+
+impl Losses {
+    /// Adds the attachments and the metadata of a recording. No writer of onbeat writes them.
+    pub fn add_extras(&mut self, extras: &Extras) {
+        let attachments = extras.attachments.iter().map(|one| one.name.as_str());
+        let metadata = extras.metadata.iter().map(|one| one.name.as_str());
+        self.add_named("attachments", attachments);
+        self.add_named("records of metadata", metadata);
+        if extras.more_extras > 0 {
+            let what = "more attachments and records of metadata not written";
+            self.add(what, extras.more_extras);
+        }
+    }
+
+    fn add_named<'n>(&mut self, what: &str, names: impl ExactSizeIterator<Item = &'n str>) {
+        let count = names.len();
+        if count == 0 {
+            return;
+        }
+        let shown: Vec<_> = names.take(NAMES_SHOWN).collect();
+        let more = match count - shown.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let names = shown.join(", ");
+        self.add(
+            &format!("{what} not written, because conversions write only items ({names}{more})"),
+            count as u64,
+        );
+    }
+}
+
+/// The number of attachments and of records of metadata whose names a loss states.
+const NAMES_SHOWN: usize = 5;
 
 /// Checks whether a target format can store an item.
 pub(super) struct Check<'s> {

@@ -203,6 +203,7 @@ impl Plan {
             }
         }
         plan.damage = source.damage().to_vec();
+        plan.losses.add_extras(&source.extras());
         names::give(&mut plan);
         Ok(plan)
     }

@@ -3,10 +3,10 @@
 from tests import (observe, btf, preload, zoo, patterns, events, own_loop, actions, late, flow, dds, link,
                    shaper, shape, shape_inside, gate, container, faults, interrupted, replay, replay_sized, replay_can,
                    replay_parking, replay_compare, replay_remote, replay_requests, replay_rosbags, diff, qos, influence,
-                   modes, hosts, engines, advise, why, why_lost, why_planted, top, monitor, imported, python_api)
+                   modes, hosts, engines, advise, why, why_lost, why_planted, why_shaped, top, monitor, imported, python_api)
 
 __all__ = ["observe", "btf", "preload", "zoo", "patterns", "events", "own_loop", "actions", "late", "flow",
            "dds", "link", "shaper", "shape", "shape_inside", "gate", "container", "faults", "interrupted", "replay",
            "replay_sized", "replay_can", "replay_parking", "replay_compare", "replay_remote", "replay_requests",
            "replay_rosbags", "diff", "qos", "influence", "modes", "hosts", "engines", "advise", "why", "why_lost",
-           "why_planted", "top", "monitor", "imported", "python_api"]
+           "why_planted", "why_shaped", "top", "monitor", "imported", "python_api"]

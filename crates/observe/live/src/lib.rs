@@ -329,6 +329,7 @@ impl Live {
                 self.synth.drain_held();
                 self.synth.drain_joins();
                 self.synth.drain_asked();
+                self.synth.drain_shaped();
                 self.synth.drain_arrivals();
             }
         }

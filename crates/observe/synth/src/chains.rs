@@ -9,7 +9,7 @@
 //! the item appends its own steps. When an execution ends, the steps before it give the latency and
 //! the shares of all callbacks and edges.
 
-use crate::followed::{Arrival, Asked, ChainEnd, ChainStep, Joined, PathStep};
+use crate::followed::{Arrival, Asked, ChainEnd, ChainStep, Joined, PathStep, Shaped};
 use crate::index::{NameId, OriginsId, PathId, StepId, VertexId};
 use crate::marks::Marks;
 use crate::mode_rules::{ModeId, PerMode, Switches};
@@ -405,6 +405,7 @@ pub(crate) struct Followed {
     pub(crate) joined: Vec<Joined>,
     pub(crate) arrivals: Vec<Arrival>,
     pub(crate) asked: Vec<Asked>,
+    pub(crate) shaped: Vec<Shaped>,
     pub(crate) spare: Vec<Vec<ChainStep>>,
 }
 
@@ -414,6 +415,7 @@ impl Followed {
             && self.joined.is_empty()
             && self.arrivals.is_empty()
             && self.asked.is_empty()
+            && self.shaped.is_empty()
     }
 }
 

@@ -677,7 +677,8 @@ impl Synth {
             } => {
                 let publisher = self.publisher(at, rmw, message);
                 if let Some(e) = self.kept_or_counted(publisher) {
-                    self.spans.publish(&mut self.cx, ti, time, e, source_ns);
+                    let publish = (e, message, source_ns);
+                    self.spans.publish(&mut self.cx, ti, time, publish);
                 }
             }
             EventKind::RequestSend { rmw, sequence } => {
@@ -723,7 +724,8 @@ impl Synth {
                 let end = self.handle(at, HandleKind::RmwPublisher, end);
                 if let Some(e) = self.kept_or_counted(end) {
                     let item = self.cx.entities.get(e).link_item(number);
-                    self.spans.publish(&mut self.cx, ti, time, e, Some(item));
+                    let publish = (e, 0, Some(item));
+                    self.spans.publish(&mut self.cx, ti, time, publish);
                 }
             }
             EventKind::LinkReceive { end, number } => {

@@ -106,6 +106,41 @@ pub(super) struct Publication {
     /// The time at which the message was published within the process. This time identifies the
     /// message. `None` if the message went only through the middleware.
     pub(super) message: Option<u64>,
+    /// `Some` if a shaper holds the message back.
+    pub(super) held: Option<HeldMessage>,
+}
+
+/// The address at which a shaper keeps a message of a publisher until its slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct HeldMessage(u64);
+
+impl HeldMessage {
+    /// Returns the message that a shaper holds back, if the address of a publication is odd. The
+    /// shapers of onbeat report such a publication with the address of the message plus 1. Messages
+    /// have even addresses.
+    pub(super) fn of_marked(address: u64) -> Option<HeldMessage> {
+        (address % 2 == 1).then(|| HeldMessage(address - 1))
+    }
+
+    pub(super) fn at(address: u64) -> HeldMessage {
+        HeldMessage(address)
+    }
+}
+
+/// A shaper stops holding a message back.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct EndHold {
+    pub(super) publisher: EntityId,
+    pub(super) held: HeldMessage,
+    pub(super) time: u64,
+    pub(super) how: HoldEnd,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HoldEnd {
+    /// The shaper sends the message with this source time stamp.
+    Sent(Option<i64>),
+    Discarded,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -183,6 +218,7 @@ pub(super) enum SpanEvent {
         owner: Owner,
     },
     Publish(Publication),
+    EndHold(EndHold),
     /// The publisher's last publication had no time stamp. Its publish call returned at `time` or
     /// earlier.
     PublishReturned {

@@ -107,6 +107,17 @@ pub struct Asked {
     pub received_ns: u64,
 }
 
+/// An item that a shaper of onbeat held back until it sent the item. Times are CLOCK_MONOTONIC.
+#[allow(missing_docs)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shaped {
+    /// The number of the topic, for [`Synth::name`](super::Synth::name).
+    pub name: u32,
+    /// The time at which the application published the item.
+    pub published_ns: u64,
+    pub sent_ns: u64,
+}
+
 /// A time in which the thread `tid` was ready to run while the thread `by_tid` had the CPU. Times
 /// are CLOCK_MONOTONIC.
 #[allow(missing_docs)]

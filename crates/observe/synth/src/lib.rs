@@ -60,7 +60,7 @@ use detail::{ExecutionSeen, ItemSeen};
 use entities::Entities;
 use events::SpanEvent;
 use flow::Flow;
-use followed::{Arrival, Asked, ChainEnd, ChainStep, Held, Joined, PathStep};
+use followed::{Arrival, Asked, ChainEnd, ChainStep, Held, Joined, PathStep, Shaped};
 use helpers::Helpers;
 use modes::Modes;
 use named::{Named, ThreadNames};
@@ -338,6 +338,12 @@ impl Synth {
     pub fn drain_asked(&mut self) -> std::vec::Drain<'_, Asked> {
         let followed = &mut self.flow.lineage.paths.followed;
         followed.get_or_insert_default().asked.drain(..)
+    }
+
+    /// Returns the items that shapers have sent since the last call, and removes them.
+    pub fn drain_shaped(&mut self) -> std::vec::Drain<'_, Shaped> {
+        let followed = &mut self.flow.lineage.paths.followed;
+        followed.get_or_insert_default().shaped.drain(..)
     }
 
     /// Returns the waits for CPUs that ended since the last call, and removes them. Returns none if

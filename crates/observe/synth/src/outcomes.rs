@@ -63,6 +63,8 @@ pub enum Loss {
         /// The publisher sets a lifespan, after which the middleware drops its items.
         has_lifespan: bool,
     },
+    /// A shaper held the item back, and discarded it instead of sending it.
+    Discarded,
     /// The subscription ended before it took the item, or its history was emptied.
     SubscriptionEnded,
     PublisherEnded,

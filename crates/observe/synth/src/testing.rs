@@ -147,6 +147,9 @@ impl Harness {
                 let name = self.name(p.publisher);
                 format!("{} publish {name} by {}", us(p.time), owner(p.owner))
             }
+            SpanEvent::EndHold(e) => {
+                format!("{} {:?} {}", us(e.time), e.how, self.name(e.publisher))
+            }
             SpanEvent::PublishReturned { time, .. } => format!("{} returned", us(time)),
             SpanEvent::Enqueue(e) => {
                 let name = self.name(e.subscription);

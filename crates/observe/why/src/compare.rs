@@ -366,6 +366,7 @@ impl Finding {
             },
             Kind::Inputs => format!("time in which {place} waited{}", with_culprit(" for ")),
             Kind::Timer => format!("time that stored data wait until {place} uses them"),
+            Kind::Held => format!("time in which a shaper held items to {place} back"),
             Kind::Stolen => format!("time in which the host had the CPU of {place}"),
             Kind::Unknown => match self.reason {
                 Some(reason) => format!("unknown at {place} ({})", reason.text()),

@@ -7,7 +7,7 @@ use crate::follow::{Ended, Follow};
 use crate::history::Room;
 use crate::kind::{Kind, Reason};
 use onbeat_synth::detail::ExecutionSeen;
-use onbeat_synth::followed::{Asked, ChainEnd, Held, Joined};
+use onbeat_synth::followed::{Asked, ChainEnd, Held, Joined, Shaped};
 use onbeat_synth::Synth;
 use onbeat_trace::{CallKind, Event};
 
@@ -103,6 +103,9 @@ impl<T> Every<T> {
         for asked in synth.drain_asked() {
             self.asked(asked);
         }
+        for shaped in synth.drain_shaped() {
+            self.shaped(shaped);
+        }
         synth.drain_arrivals();
     }
 
@@ -114,6 +117,11 @@ impl<T> Every<T> {
     /// Adds an answered request.
     pub fn asked(&mut self, asked: Asked) {
         self.follow.asked(asked);
+    }
+
+    /// Adds an item that a shaper held back and sent.
+    pub fn shaped(&mut self, shaped: Shaped) {
+        self.follow.shaped(shaped);
     }
 
     /// Adds a join of a synchroniser.

@@ -7,7 +7,7 @@ use crate::follow::{Ended, Follow};
 use crate::overview::{Collector, Overview};
 use crate::stretch::{Execution, Names};
 use onbeat_document::schema::Chain;
-use onbeat_synth::followed::{Arrival, Asked, ChainEnd, ChainStep, Held, Joined, PathStep};
+use onbeat_synth::followed::{Arrival, Asked, ChainEnd, ChainStep, Held, Joined, PathStep, Shaped};
 use onbeat_synth::named::Named;
 use onbeat_synth::observe::Observation;
 use onbeat_synth::{Synth, SynthOptions};
@@ -186,6 +186,9 @@ impl Why {
         for joined in self.synth.drain_joins() {
             self.subjects.joined(joined);
         }
+        for shaped in self.synth.drain_shaped() {
+            self.subjects.shaped(shaped);
+        }
         for asked in self.synth.drain_asked() {
             self.subjects.asked(asked);
         }
@@ -292,6 +295,10 @@ impl Subjects {
 
     pub(crate) fn joined(&mut self, joined: Joined) {
         self.follow.joined(joined);
+    }
+
+    pub(crate) fn shaped(&mut self, shaped: Shaped) {
+        self.follow.shaped(shaped);
     }
 
     pub(crate) fn asked(&mut self, asked: Asked) {

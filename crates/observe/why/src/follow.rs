@@ -3,7 +3,7 @@
 use crate::cut::{By, Joins, Known, Meanwhile, Piece};
 use crate::facts::Facts;
 use crate::history::{History, Room, DEFERRAL_NS};
-use onbeat_synth::followed::{Asked, ChainStep, Held, Joined};
+use onbeat_synth::followed::{Asked, ChainStep, Held, Joined, Shaped};
 use onbeat_synth::named::{Named, ThreadNames};
 use onbeat_trace::Event;
 use std::collections::VecDeque;
@@ -129,6 +129,10 @@ impl<T> Follow<T> {
 
     pub(crate) fn asked(&mut self, asked: Asked) {
         self.history.asked(asked);
+    }
+
+    pub(crate) fn shaped(&mut self, shaped: Shaped) {
+        self.history.shaped(shaped);
     }
 
     pub(crate) fn ran(&mut self, tid: u32, ran: (u64, u64, u32)) {

@@ -6,7 +6,7 @@
 
 use crate::drops::Drops;
 use crate::kind::Reason;
-use onbeat_synth::followed::{Asked, Held};
+use onbeat_synth::followed::{Asked, Held, Shaped};
 use onbeat_trace::{CallKind, Event, EventKind, UNSCHEDULED, UNTOLD};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
@@ -407,6 +407,8 @@ pub(crate) struct History {
     drops: Drops,
     /// For each callback: its answered requests, in the order of the responses.
     asked: FxHashMap<u32, VecDeque<Asked>>,
+    /// For each topic: the items that a shaper sent, in this order.
+    shaped: FxHashMap<u32, VecDeque<Shaped>>,
     window_ns: u64,
     room: Room,
     kept_from: u64,
@@ -433,6 +435,7 @@ impl History {
             lossy: VecDeque::new(),
             drops: Drops::default(),
             asked: FxHashMap::default(),
+            shaped: FxHashMap::default(),
             window_ns,
             room,
             kept_from: 0,
@@ -562,6 +565,21 @@ impl History {
         self.asked.entry(asked.from).or_default().push_back(asked);
     }
 
+    pub(crate) fn shaped(&mut self, shaped: Shaped) {
+        let of_topic = self.shaped.entry(shaped.name).or_default();
+        of_topic.push_back(shaped);
+    }
+
+    /// Returns the time at which a shaper sent an item of a topic. Returns `None` if no shaper held
+    /// the item back.
+    pub(crate) fn sent_at(&self, name: u32, published_ns: u64) -> Option<u64> {
+        let of_topic = self.shaped.get(&name)?;
+        let from = of_topic.partition_point(|s| s.sent_ns < published_ns);
+        let mut later = of_topic.range(from..);
+        let found = later.find(|s| s.published_ns == published_ns);
+        found.map(|s| s.sent_ns)
+    }
+
     /// Returns the service for whose response a callback waited while it slept from `begin` to `end`.
     /// The response must have ended the sleep, or have come before `until`: a callback that needs a
     /// response does not end before it.
@@ -619,7 +637,9 @@ impl History {
 
     fn entries(&self) -> usize {
         let of_threads: usize = self.threads.values().map(Thread::entries).sum();
-        of_threads + self.asked.values().map(VecDeque::len).sum::<usize>()
+        let of_asked: usize = self.asked.values().map(VecDeque::len).sum();
+        let of_shaped: usize = self.shaped.values().map(VecDeque::len).sum();
+        of_threads + of_asked + of_shaped
     }
 
     fn drop_old(&mut self, now: u64) {
@@ -646,6 +666,12 @@ impl History {
                 asked.pop_front();
             }
             !asked.is_empty()
+        });
+        self.shaped.retain(|_, shaped| {
+            while shaped.front().is_some_and(|s| s.sent_ns < time) {
+                shaped.pop_front();
+            }
+            !shaped.is_empty()
         });
         for thread in self.threads.values_mut() {
             thread.drop_before(time);

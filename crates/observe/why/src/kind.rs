@@ -29,6 +29,8 @@ pub enum Kind {
     Inputs,
     /// The callback's data was stored, and the timer that reads it was not due yet.
     Timer,
+    /// A shaper of onbeat held the item back until its slot.
+    Held,
     /// The host of the virtual machine had the CPU.
     Stolen,
     /// The recording does not show the state. A [`Reason`] says why.
@@ -37,7 +39,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds, in the order in which tables list them.
-    pub const ALL: [Kind; 12] = [
+    pub const ALL: [Kind; 13] = [
         Kind::Runs,
         Kind::Library,
         Kind::Preempted,
@@ -48,6 +50,7 @@ impl Kind {
         Kind::Transport,
         Kind::Inputs,
         Kind::Timer,
+        Kind::Held,
         Kind::Stolen,
         Kind::Unknown,
     ];
@@ -65,6 +68,7 @@ impl Kind {
             Kind::Transport => 'T',
             Kind::Inputs => 'I',
             Kind::Timer => 'C',
+            Kind::Held => 'W',
             Kind::Stolen => 'H',
             Kind::Unknown => '?',
         }
@@ -83,6 +87,7 @@ impl Kind {
             Kind::Transport => "transport",
             Kind::Inputs => "waits for inputs",
             Kind::Timer => "waits for timer",
+            Kind::Held => "held by shaper",
             Kind::Stolen => "stolen by host",
             Kind::Unknown => "unknown",
         }

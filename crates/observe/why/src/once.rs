@@ -10,7 +10,9 @@ use crate::explain::{Explanation, Question, Subjects};
 use crate::spool::{put, put_head, Records, Spool, OF_THREADS_MAX};
 use onbeat_document::dist::Dist;
 use onbeat_document::Model;
-use onbeat_synth::followed::{each, Arrival, Asked, ChainEnd, ChainStep, Held, Joined, PathStep};
+use onbeat_synth::followed::{
+    each, Arrival, Asked, ChainEnd, ChainStep, Held, Joined, PathStep, Shaped,
+};
 use onbeat_synth::named::Named;
 use onbeat_synth::observe::Observation;
 use onbeat_synth::{Synth, SynthOptions};
@@ -103,6 +105,9 @@ mod rare {
     /// A request was answered. Fields: the numbers of the callback that sent the request and of the
     /// service's callback, and the times since the request and since its response was taken.
     pub(super) const ASKED: u64 = 4;
+    /// A shaper sent an item. Fields: the number of the topic, and the times since the publication
+    /// and since the sending.
+    pub(super) const SHAPED: u64 = 5;
 }
 
 const _: () = assert!(record::LOST == OF_THREADS_MAX);
@@ -347,6 +352,13 @@ impl Once {
             put(to, u64::from(asked.to));
             put(to, now.wrapping_sub(asked.sent_ns));
             put(to, now.wrapping_sub(asked.received_ns));
+        });
+        each(self.synth.drain_shaped(), |shaped| {
+            let to = spool.record(since, record::RARE);
+            put(to, rare::SHAPED);
+            put(to, u64::from(shaped.name));
+            put(to, now.wrapping_sub(shaped.published_ns));
+            put(to, now.wrapping_sub(shaped.sent_ns));
         });
         each(self.synth.drain_arrivals(), |arrival| {
             if let Some(latencies) = &mut self.callbacks {
@@ -707,6 +719,14 @@ impl<R: Read> Replay<R> {
                     received_ns: now.wrapping_sub(r.number()?),
                 };
                 self.subjects.asked(asked);
+            }
+            rare::SHAPED => {
+                let shaped = Shaped {
+                    name: r.short()?,
+                    published_ns: now.wrapping_sub(r.number()?),
+                    sent_ns: now.wrapping_sub(r.number()?),
+                };
+                self.subjects.shaped(shaped);
             }
             rare::DROP => {
                 let pid = r.short()?;

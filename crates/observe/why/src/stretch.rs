@@ -92,6 +92,7 @@ impl During {
             Kind::Transport => "waited for an item that was still in transport".into(),
             Kind::Inputs => format!("waited{}", with("for")),
             Kind::Timer => "waited for a timer".into(),
+            Kind::Held => "waited for an item that a shaper held back".into(),
             Kind::Stolen => "lost its CPU to the host".into(),
             Kind::Unknown => "did something that the recording does not show".into(),
         }
@@ -168,6 +169,7 @@ impl Stretch {
             },
             Kind::Inputs => format!("waits{}", with("for")),
             Kind::Timer => "stored data wait for the timer".into(),
+            Kind::Held => "held by a shaper until its slot".into(),
             Kind::Stolen => "CPU stolen by the host".into(),
             Kind::Unknown => match self.reason {
                 Some(reason) => format!("unknown: {}", reason.text()),

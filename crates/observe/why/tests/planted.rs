@@ -543,6 +543,33 @@ fn the_time_for_which_the_scheduler_withholds_the_cpu_is_named_as_cause() {
     }
 }
 
+/// Returns a round in which the talker's process holds the item back, and sends it at `sent`.
+fn shaped(t: u64, sent: u64) -> String {
+    let (publish, held) = (t + 510, format!("message=0x901 source_ns={}us", t + 510));
+    let begin = sent + 70;
+    talk(t).replace(&format!("source_ns={publish}us"), &held)
+        + &format!("{sent}us cpu0 10/11 publish rmw=0x1010 message=0x900 source_ns={sent}us\n")
+        + &wakes(begin - 30, begin - 20, 0)
+        + &takes(begin, sent, 2_000)
+}
+
+#[test]
+fn the_time_for_which_a_shaper_holds_an_item_back_is_named_as_cause() {
+    // The planted items miss their slot.
+    let events = trace(SYSTEM, |t, is_planted| {
+        let late = if is_planted { PLANTED_US } else { 0 };
+        shaped(t, t + 5_000 + late)
+    });
+    let explanation = explained(&events);
+    for execution in &explanation.executions {
+        let late = if execution.late { PLANTED_US } else { 0 };
+        assert_eq!(us(execution, Kind::Held, None), 5_000 - 510 + late);
+    }
+    let said = sentence(&explanation);
+    let named = "15 ms are time in which a shaper held items to /fusion:subscription(/chatter) back (longer than usual in 2 of 2 late executions and in 0 of 38 others)";
+    assert!(said.contains(named), "{said}");
+}
+
 #[test]
 fn the_wait_of_stored_data_for_a_timer_is_named_as_cause() {
     // The timer reads what the subscription stored. The data of the planted rounds come 15 ms

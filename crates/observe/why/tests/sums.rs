@@ -16,6 +16,7 @@ use onbeat_why::{compare, Choice, Explanation, Question, Target, Why};
 use proptest::prelude::*;
 use random::{any_event, round, system};
 use serde_json::{json, Value};
+use std::collections::VecDeque;
 use std::io::Cursor;
 use std::path::Path;
 
@@ -159,9 +160,49 @@ fn check_all(events: &[Event], options: SynthOptions) -> Result<usize, TestCaseE
     Ok(model.chains.len())
 }
 
+/// Has a shaper hold some items back until a few events later, or discard them.
+fn shaped(events: &[Event], picks: &[u8]) -> Vec<Event> {
+    let (mut all, mut sending) = (Vec::new(), VecDeque::new());
+    for (at, (event, pick)) in events.iter().zip(picks.iter().cycle()).enumerate() {
+        while sending.front().is_some_and(|(due, _)| *due <= at) {
+            let sent: Option<(usize, Event)> = sending.pop_front();
+            all.extend(sent.map(|(_, sent)| Event {
+                time_ns: event.time_ns,
+                ..sent
+            }));
+        }
+        let (mut event, mut sent) = (event.clone(), event.clone());
+        let ends = (&mut event.kind, &mut sent.kind);
+        if let (
+            EventKind::Publish {
+                message, source_ns, ..
+            },
+            EventKind::Publish {
+                message: again,
+                source_ns: then,
+                ..
+            },
+        ) = ends
+        {
+            if *pick >= 100 {
+                *source_ns = source_ns.map(|ns| ns + 1);
+                *message |= 1;
+                (*again, *then) = match pick {
+                    100..=239 => (*again & !1, *then),
+                    _ => (*message, Some(0)),
+                };
+                sending.push_back((at + usize::from(pick % 4), sent));
+            }
+        }
+        all.push(event);
+    }
+    all
+}
+
 fn scheduled(events: &[Event], picks: &[u8]) -> Vec<Event> {
+    let events = &shaped(events, picks);
     let mut all = Vec::new();
-    for (event, pick) in events.iter().zip(picks.iter().cycle()) {
+    for (event, pick) in events.iter().zip(picks.iter().rev().cycle()) {
         let kind = match pick {
             0..=39 => Some(EventKind::SwitchOut {
                 next_tid: 100,
@@ -239,6 +280,10 @@ fn check_apart(events: &[Event], options: SynthOptions) -> Result<(), TestCaseEr
             for asked in synth.drain_asked() {
                 beside.asked(asked);
                 apart.asked(asked);
+            }
+            for shaped in synth.drain_shaped() {
+                beside.shaped(shaped);
+                apart.shaped(shaped);
             }
             for seen in synth.drain_executions() {
                 beside.ran(&seen);

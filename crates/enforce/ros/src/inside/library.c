@@ -130,6 +130,7 @@ struct item {
 	__s64 source;
 	size_t length, capacity;
 	__u8 *bytes;
+	struct serialized message; // of the bytes, while they are sent
 };
 
 // A record of ../report.rs.
@@ -355,19 +356,27 @@ static void describe(struct record *record, const struct publisher *publisher,
 	record->flags |= (item->waiting.born ? 0 : FLAG_BY_ARRIVAL) | (due->late ? FLAG_LATE : 0);
 }
 
+// Shows recorders which callback published the message, and when. The odd address says that the
+// message is held. The recorder sees the even one when the message is sent. The time 0 says that the
+// message is discarded.
+static void trace_held(const struct publisher *publisher, const struct item *item, __s64 source)
+{
+	ros.trace_publish(publisher->rmw, (const char *)&item->message + 1, source);
+}
+
 // Sends an item that was taken. The publisher is locked.
 static void send_item(struct publisher *publisher, struct item *item, const struct due *due,
 		      __u32 flags)
 {
-	struct serialized message = { .bytes = item->bytes,
-				      .length = item->length,
-				      .capacity = item->capacity };
 	struct record record = record_of(publisher, item, flags);
 
 	if (due)
 		describe(&record, publisher, item, due);
+	item->message = (struct serialized){ .bytes = item->bytes,
+					     .length = item->length,
+					     .capacity = item->capacity };
 	record.start = now_of(CLOCK_MONOTONIC);
-	if (ros.send(publisher->rmw, &message, 0)) {
+	if (ros.send(publisher->rmw, &item->message, 0)) {
 		record.flags |= FLAG_FAILED;
 		ros.reset_error();
 	}
@@ -386,6 +395,7 @@ static void discard(struct publisher *publisher, struct item *item, const struct
 		record.slot = 0;
 		record.slot_start = 0;
 	}
+	trace_held(publisher, item, 0);
 	free_item(publisher, item, record);
 }
 
@@ -1109,9 +1119,7 @@ static bool hold(struct publisher *publisher, const void *message,
 		return false;
 	}
 	item->source = own_source();
-	// Shows the recorder which callback published the message, and when.
-	ros.trace_publish(publisher->rmw, serialized ? (const void *)serialized : message,
-			  item->source);
+	trace_held(publisher, item, item->source);
 	arrival = now_of(CLOCK_MONOTONIC);
 	item->waiting = (struct waiting){
 		.arrival = arrival,

@@ -161,6 +161,10 @@ impl EndpointLayout {
     }
 }
 
+/// The tracepoint of a publication since Jazzy: the publisher's handle at the middleware, the
+/// message, and its source time stamp in ns.
+pub type TracePublish = unsafe extern "C" fn(*const c_void, *const c_void, i64);
+
 #[repr(C)]
 pub struct ErrorString(pub [c_char; 1024]);
 
@@ -211,6 +215,7 @@ functions! {
     publisher_fini = "rcl_publisher_fini": fn(*mut Handle, *mut Handle) -> c_int;
     publish = "rcl_publish_serialized_message":
         fn(*const Handle, *const Bytes, *mut c_void) -> c_int;
+    publisher_rmw = "rcl_publisher_get_rmw_handle": fn(*const Handle) -> *const c_void;
     subscriptions = "rcl_publisher_get_subscription_count":
         fn(*const Handle, *mut usize) -> c_int;
     wait_acked = "rcl_publisher_wait_for_all_acked": fn(*const Handle, i64) -> c_int;

@@ -1,17 +1,19 @@
 //! Publishers and subscriptions of serialised items.
 
-use super::abi::{self, Bytes, Handle, MessageInfo, Options};
+use super::abi::{self, Bytes, Handle, MessageInfo, Options, TracePublish};
 use super::types::TypeSupport;
 use super::waiter::Waiter;
 use super::{name, Node, Qos, RclError};
-use onbeat_time::clock::monotonic_ns;
-use std::ffi::c_int;
+use onbeat_time::clock::{monotonic_ns, realtime_ns};
+use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
 
 /// A serialised item. Moving it does not copy its bytes.
 pub struct Item {
-    bytes: Bytes,
+    /// The bytes as the middleware takes and sends them. Recorders know a held item by this
+    /// address, so it stays the same when the item moves.
+    bytes: Box<Bytes>,
     fini: unsafe extern "C" fn(*mut Bytes) -> c_int,
     /// The source time stamp of the item (CLOCK_REALTIME), in ns.
     pub source_ns: i64,
@@ -82,7 +84,38 @@ impl MessageInfo {
 impl Drop for Item {
     fn drop(&mut self) {
         // SAFETY: `Node::item` initialised the bytes.
-        unsafe { (self.fini)(&mut self.bytes) };
+        unsafe { (self.fini)(&mut *self.bytes) };
+    }
+}
+
+/// Shows recorders which items wait until a publisher sends them.
+pub struct Holding {
+    rmw: *const c_void,
+    trace: TracePublish,
+}
+
+// SAFETY: the handle is only an address for the tracepoint, which any thread may call.
+unsafe impl Send for Holding {}
+
+impl Holding {
+    /// Reports that an item is held back from now on. Allocates nothing.
+    ///
+    /// The recorder sees a publication at an odd address. When the publisher sends the item, the
+    /// recorder sees the same address without the last bit.
+    pub fn begin(&self, item: &Item) {
+        self.report(item, realtime_ns() as i64);
+    }
+
+    /// Reports that an item which is held back will not be sent. Allocates nothing.
+    pub fn discard(&self, item: &Item) {
+        self.report(item, 0);
+    }
+
+    fn report(&self, item: &Item, source_ns: i64) {
+        let message: *const Bytes = &*item.bytes;
+        let marked = message.cast::<u8>().wrapping_add(1).cast();
+        // SAFETY: the tracepoint passes its arguments on, and reads no memory.
+        unsafe { (self.trace)(self.rmw, marked, source_ns) };
     }
 }
 
@@ -105,7 +138,7 @@ impl Publisher {
     /// Returns rcl's error code.
     pub fn publish(&self, item: &Item) -> Result<(), i32> {
         // SAFETY: handle and bytes are initialised.
-        match unsafe { (self.node.rcl.f.publish)(&*self.handle, &item.bytes, ptr::null_mut()) } {
+        match unsafe { (self.node.rcl.f.publish)(&*self.handle, &*item.bytes, ptr::null_mut()) } {
             abi::OK => Ok(()),
             code => {
                 // SAFETY: the call only deletes this thread's error message.
@@ -140,6 +173,16 @@ impl Publisher {
                 Err(code)
             }
         }
+    }
+
+    /// Returns a way to show recorders which items wait for this publisher. Returns `None` before
+    /// Jazzy, where items have no time stamps.
+    pub fn holding(&self) -> Option<Holding> {
+        let rcl = &self.node.rcl;
+        // SAFETY: the handle is initialised. The call only reads it.
+        let rmw = unsafe { (rcl.f.publisher_rmw)(&*self.handle) };
+        let trace = rcl.trace_publish?;
+        Some(Holding { rmw, trace })
     }
 
     /// Returns the number of subscriptions to which the publisher is connected, or 0 if rcl cannot
@@ -221,7 +264,7 @@ impl Subscription {
         let code = unsafe {
             (f.take)(
                 &*self.subscribed.handle,
-                &mut item.bytes,
+                &mut *item.bytes,
                 &mut info,
                 ptr::null_mut(),
             )
@@ -330,7 +373,7 @@ impl Node {
                 .check(code, || format!("allocating {bytes} bytes of memory"))?;
             ptr::write_bytes(array.buffer, 0xff, array.capacity);
             Ok(Item {
-                bytes: array,
+                bytes: Box::new(array),
                 fini: f.bytes_fini,
                 source_ns: 0,
                 arrival_ns: 0,

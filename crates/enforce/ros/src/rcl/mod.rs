@@ -9,10 +9,10 @@ mod stub;
 mod types;
 mod waiter;
 
-use abi::{EndpointLayout, Functions};
+use abi::{EndpointLayout, Functions, TracePublish};
 pub use abi::{Qos, Time};
 pub use clients::{Client, Responses, Unsent};
-pub use endpoints::{Item, Number, Publisher, Subscription};
+pub use endpoints::{Holding, Item, Number, Publisher, Subscription};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY, RTLD_LOCAL};
 pub use node::{Announced, Node};
 use std::ffi::{c_int, c_void, CStr, CString};
@@ -77,6 +77,8 @@ pub enum RclError {
 /// The librcl that this process has loaded, with its functions.
 pub struct Rcl {
     f: Functions,
+    /// `None` before Jazzy, or if the tracepoint is missing.
+    trace_publish: Option<TracePublish>,
     layout: EndpointLayout,
     folders: Vec<PathBuf>,
     // The library is never unloaded, because the middleware's threads and statics may outlive every
@@ -124,9 +126,14 @@ impl Rcl {
         // SAFETY: the symbol is only looked up, never used.
         let has = |name: &[u8]| unsafe { library.get::<*const c_void>(name) }.is_ok();
         let jazzy = has(b"rcl_timer_init2\0");
+        let is_stamped = has(b"ros_trace_rclcpp_intra_publish\0");
+        // SAFETY: since Jazzy, which the other tracepoint shows, the tracepoint has this type.
+        let trace_publish = unsafe { library.get::<TracePublish>(b"ros_trace_rmw_publish\0") };
+        let trace_publish = trace_publish.ok().map(|trace| *trace);
         let hash = has(b"rosidl_get_zero_initialized_type_hash\0");
         Ok(Arc::new(Rcl {
             f,
+            trace_publish: trace_publish.filter(|_| is_stamped),
             layout: EndpointLayout::of(hash, if jazzy { 16 } else { 24 }),
             folders: folders.to_vec(),
             _library: ManuallyDrop::new(library),

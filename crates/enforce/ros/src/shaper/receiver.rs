@@ -2,7 +2,7 @@
 
 use super::{ShaperError, Shared, TICK_NS};
 use crate::notifier::Notifier;
-use crate::rcl::{Item, Subscription};
+use crate::rcl::{Holding, Item, Subscription};
 use onbeat_time::clock::monotonic_ns;
 use rtrb::{Consumer, Producer};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,6 +11,7 @@ use std::sync::Arc;
 pub(crate) struct Receiver {
     pub(crate) shared: Arc<Shared>,
     pub(crate) subscription: Subscription,
+    pub(crate) holding: Option<Holding>,
     pub(crate) empty: Consumer<Item>,
     pub(crate) filled: Producer<Item>,
     pub(crate) data: Arc<Notifier>,
@@ -48,6 +49,9 @@ impl Receiver {
                 if !self.subscription.take(&mut item)? {
                     spare = Some(item);
                     break;
+                }
+                if let Some(holding) = &self.holding {
+                    holding.begin(&item);
                 }
                 // The ring has a place for each item, so the push cannot fail.
                 let _ = self.filled.push(item);

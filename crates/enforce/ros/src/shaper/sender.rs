@@ -4,7 +4,7 @@ use super::{Shared, POLL_NS};
 use crate::config::Kind;
 use crate::notifier::Notifier;
 use crate::queue::{Next, Queue, Stamp};
-use crate::rcl::{Item, Publisher};
+use crate::rcl::{Holding, Item, Publisher};
 use crate::report::{flags, Record};
 use crate::schedule::{Due, SlotSchedule};
 use onbeat_time::clock::monotonic_ns;
@@ -40,6 +40,7 @@ pub(crate) struct Sender {
     pub(crate) index: usize,
     pub(crate) kind: Kind,
     pub(crate) publisher: Publisher,
+    pub(crate) holding: Option<Holding>,
     pub(crate) empty: Producer<Item>,
     pub(crate) filled: Consumer<Item>,
     pub(crate) data: Arc<Notifier>,
@@ -244,6 +245,9 @@ impl Sender {
     }
 
     fn discard(&mut self, item: Item, record: Record, bits: u32) {
+        if let Some(holding) = &self.holding {
+            holding.discard(&item);
+        }
         self.report(
             item,
             Record {

@@ -115,6 +115,7 @@ fn workers(
     let receiver = Receiver {
         shared: shared.clone(),
         subscription,
+        holding: publisher.holding(),
         empty: empty_out,
         filled: filled_in,
         data: data.clone(),
@@ -125,6 +126,7 @@ fn workers(
         shared: shared.clone(),
         index,
         kind: output.kind,
+        holding: publisher.holding(),
         publisher,
         empty: empty_in,
         filled: filled_out,

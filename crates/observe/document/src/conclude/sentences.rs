@@ -253,6 +253,7 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::CutOff(s) => format!("{s} was cut off {times} by the end of its process. These executions are not in its times."),
         Note::Doubled(s) => format!("Items of the link {s} were received {times} at an end that had them already. No other count contains these items."),
         Note::Foreign(s) => format!("Messages on {s} came {times} from publishers outside the recording."),
+        Note::HeldBack(s) => format!("A shaper held items of {s} back until their slots {times}. The times over {s} include this wait."),
         Note::HelperTime => format!("Threads that were made by callbacks' threads, but run no callbacks and publish nothing (a pool, OpenMP), used {:.1} ms of CPU time. It is unknown for which callbacks, so this time is missing in the callbacks' times.", n as f64 / 1e6),
         Note::Ignored(s) => format!("No chain goes through {s}, because it is infrastructure. {n} of its items were taken. Use --ignore to name other topics, or none."),
         Note::Input(s) => format!("Chains begin with {s}, whoever publishes it, as stated with --input. The latency of these chains counts from the publication of {s}."),

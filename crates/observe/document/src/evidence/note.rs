@@ -25,6 +25,8 @@ pub enum Note<V = String, N = String> {
     Doubled(N),
     Foreign(N),
     /// Threads that run no callbacks and publish nothing used CPU time. The count is a time in ns.
+    /// A shaper of onbeat held items of this topic back.
+    HeldBack(N),
     #[serde(with = "no_subject")]
     HelperTime,
     /// The user excluded this topic from chains. The count is the number of items that callbacks
@@ -152,6 +154,7 @@ impl<V, N> Note<V, N> {
             Note::CutOff(v) => Note::CutOff(vertex(v)?),
             Note::Doubled(n) => Note::Doubled(name(n)),
             Note::Foreign(n) => Note::Foreign(name(n)),
+            Note::HeldBack(n) => Note::HeldBack(name(n)),
             Note::HelperTime => Note::HelperTime,
             Note::Ignored(n) => Note::Ignored(name(n)),
             Note::Input(n) => Note::Input(name(n)),
@@ -230,6 +233,7 @@ mod tests {
             Note::CutOff(s()),
             Note::Doubled(s()),
             Note::Foreign(s()),
+            Note::HeldBack(s()),
             Note::HelperTime,
             Note::Ignored(s()),
             Note::Input(s()),

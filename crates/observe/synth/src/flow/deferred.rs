@@ -5,7 +5,9 @@
 use super::Flow;
 use crate::entities::Entities;
 use crate::events::SpanEvent;
-use crate::events::{Enqueue, Input, MadeBy, OwnInput, Owner, Publication, Request};
+use crate::events::{
+    EndHold, Enqueue, HoldEnd, Input, MadeBy, OwnInput, Owner, Publication, Request,
+};
 use crate::ids::{DecisionId, EntityId, HandId, HandedId, InstanceId};
 use crate::index::NameId;
 use crate::notes::Note;
@@ -70,6 +72,14 @@ impl Subjects {
                 let name = entities.get(publication.publisher).name();
                 self.publishers.insert(publication.publisher);
                 self.items.insert((name, publication.source_ns));
+            }
+            SpanEvent::EndHold(EndHold {
+                publisher,
+                how: HoldEnd::Sent(source_ns),
+                ..
+            }) => {
+                let name = entities.get(*publisher).name();
+                self.items.insert((name, *source_ns));
             }
             SpanEvent::Enqueue(enqueue) => {
                 self.rings.insert(enqueue.subscription);
@@ -139,7 +149,8 @@ impl Subjects {
             SpanEvent::Publish(Publication {
                 owner, publisher, ..
             }) => self.has_owner(*owner) || self.publishers.contains(publisher),
-            SpanEvent::PublishReturned { publisher, .. } => self.publishers.contains(publisher),
+            SpanEvent::EndHold(EndHold { publisher, .. })
+            | SpanEvent::PublishReturned { publisher, .. } => self.publishers.contains(publisher),
             SpanEvent::Enqueue(Enqueue {
                 owner,
                 subscription,

@@ -23,6 +23,7 @@ mod replays;
 mod rings;
 mod seen;
 mod services;
+mod shaped;
 mod synchronisers;
 mod topics;
 
@@ -50,6 +51,7 @@ use onbeat_document::stated::StatedJunction;
 use polls::Polls;
 use rings::Rings;
 use services::Services;
+use shaped::HeldItems;
 use topics::Topics;
 
 #[derive(Debug, Clone)]
@@ -74,6 +76,7 @@ pub(crate) struct Flow {
 #[derive(Debug, Clone)]
 pub(crate) struct Ways {
     topics: Topics,
+    held: HeldItems,
     rings: Rings,
     pub(crate) services: Services,
     links: Links,
@@ -106,6 +109,7 @@ impl Flow {
             instances: Instances::default(),
             ways: Ways {
                 topics: Topics::default(),
+                held: HeldItems::default(),
                 rings: Rings::default(),
                 services: Services::default(),
                 links: Links::new(links, ids, memory),
@@ -169,6 +173,7 @@ impl Flow {
                 self.action_publish(cx, publication);
                 self.publish(cx, publication);
             }
+            SpanEvent::EndHold(end) => self.end_hold(cx, end),
             SpanEvent::PublishReturned { publisher, time } => {
                 self.ways.topics.returned(*publisher, *time);
             }

@@ -28,6 +28,8 @@ struct Item {
     vertex: Option<VertexId>,
     lineages: Lineages,
     ambiguous: bool,
+    /// A shaper held the item back and did not send it.
+    discarded: bool,
 }
 
 type Place = (EntityId, u64);
@@ -268,6 +270,37 @@ impl Topics {
         }
     }
 
+    /// Gives an item another time stamp. Returns the time of its publication, or `None` if the item
+    /// is not kept any more.
+    pub(super) fn restamp(
+        &mut self,
+        name: NameId,
+        place: Place,
+        source_ns: Option<i64>,
+    ) -> Option<u64> {
+        let item = self.item_mut(place)?;
+        let (time, old) = (item.time, std::mem::replace(&mut item.source_ns, source_ns));
+        if let Some(old) = old {
+            self.unstamp(name, old, place);
+        }
+        if let Some(new) = source_ns {
+            self.stamp(name, new, place);
+        }
+        Some(time)
+    }
+
+    pub(super) fn set_discarded(&mut self, place: Place) {
+        if let Some(item) = self.item_mut(place) {
+            item.discarded = true;
+        }
+    }
+
+    fn item_mut(&mut self, (publisher, sequence): Place) -> Option<&mut Item> {
+        let published = self.published_mut(publisher)?;
+        let i = sequence.checked_sub(published.base)?;
+        published.items.get_mut(usize::try_from(i).ok()?)
+    }
+
     fn item(&self, (publisher, sequence): Place) -> Option<&Item> {
         let published = self.published(publisher)?;
         let i = sequence.checked_sub(published.base)?;
@@ -472,6 +505,9 @@ impl Topics {
     /// Returns the kind of loss of an item, in the case that the subscription took a later item of
     /// the same publisher.
     fn skipped(&self, entities: &Entities, subscription: EntityId, item: (Place, u64)) -> Loss {
+        if self.item(item.0).is_some_and(|item| item.discarded) {
+            return Loss::Discarded;
+        }
         if let Some((depth, replaced_ns)) = self.replaced(entities, subscription, item) {
             return Loss::Overwritten { depth, replaced_ns };
         }
@@ -582,8 +618,12 @@ impl Flow {
             vertex,
             lineages,
             ambiguous: owner == Owner::Ambiguous,
+            discarded: false,
         };
         let sequence = self.ways.topics.push(publisher, item);
+        if let Some(held) = event.held {
+            self.hold(publisher, held, sequence);
+        }
         let deepest = self.await_item(cx, (vertex, time), name, (publisher, sequence));
         if let Some(source_ns) = event.source_ns {
             self.ways
@@ -826,6 +866,7 @@ impl Flow {
             cursors.clear();
         }
         self.publisher_ended(cx, e);
+        self.ways.held.forget(e);
         let published = self.ways.topics.published.get_mut(e.index());
         let Some(published) = published.and_then(Option::take) else {
             return;

@@ -31,7 +31,7 @@ mod worker;
 
 use super::causes::Wait;
 use super::entities::EntityKind;
-use super::events::{Begin, End, Ending, Input, SpanEvent};
+use super::events::{Begin, End, Ending, HeldMessage, Input, SpanEvent};
 use super::ids::{DecisionId, EntityId, HandId, InstanceId, ProcessIndex, ThreadIndex};
 use super::notes::Note;
 use super::values::{Cpus, Release, ThreadId, Totals};
@@ -44,6 +44,7 @@ use continuation::PendingResponse;
 use events::Events;
 use goals::Goals;
 use rclpy::Guards;
+use rustc_hash::FxHashSet;
 use span::{Bounds, CallbackSpan, Exact, Inferred, Triggers};
 use std::collections::VecDeque;
 use suspended::Suspended;
@@ -93,6 +94,8 @@ pub(crate) struct Spans {
     handed: u64,
     hands: u32,
     ignores_own_threads: bool,
+    /// The messages that shapers hold back now.
+    held: FxHashSet<(EntityId, HeldMessage)>,
     new_events: Vec<SpanEvent>,
     ended_waits: Vec<(InstanceId, Vec<Wait>)>,
 }
@@ -150,6 +153,7 @@ impl Spans {
     pub(crate) fn forget(&mut self, e: EntityId) {
         self.habits.forget(e);
         self.forget_calls(e);
+        self.held.retain(|held| held.0 != e);
     }
 
     fn new_decision(&mut self) -> DecisionId {

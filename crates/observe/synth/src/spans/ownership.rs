@@ -3,7 +3,8 @@
 use super::continuation::are_of_different_nodes;
 use super::span::CallbackSpan;
 use super::{CloseReason, Spans};
-use crate::events::{Enqueue, MadeBy, Owner, Publication, Request, Response, SpanEvent};
+use crate::events::{EndHold, HoldEnd, SpanEvent};
+use crate::events::{Enqueue, HeldMessage, MadeBy, Owner, Publication, Request, Response};
 use crate::ids::{EntityId, InstanceId, ThreadIndex};
 use crate::Context;
 
@@ -175,9 +176,20 @@ impl Spans {
         cx: &mut Context,
         ti: ThreadIndex,
         time: u64,
-        publisher: EntityId,
-        source_ns: Option<i64>,
+        (publisher, address, source_ns): (EntityId, u64, Option<i64>),
     ) {
+        let marked = HeldMessage::of_marked(address);
+        let ended = match marked {
+            None => Some((HeldMessage::at(address), HoldEnd::Sent(source_ns))),
+            Some(held) if source_ns == Some(0) => Some((held, HoldEnd::Discarded)),
+            Some(_) => None,
+        };
+        if let Some((held, how)) = ended {
+            if self.end_hold(publisher, held, time, how) || how == HoldEnd::Discarded {
+                return;
+            }
+        }
+        self.held.extend(marked.map(|held| (publisher, held)));
         let mut owner = self.owner(cx, ti, time, Some(publisher));
         self.note_goal_state(cx, ti, publisher);
         let calls = &mut self.threads[ti].calls;
@@ -198,7 +210,29 @@ impl Spans {
             time,
             source_ns,
             message,
+            held: marked,
         }));
+    }
+
+    /// Reports that a shaper stops holding a message back. Returns false if no shaper holds this
+    /// message.
+    fn end_hold(
+        &mut self,
+        publisher: EntityId,
+        held: HeldMessage,
+        time: u64,
+        how: HoldEnd,
+    ) -> bool {
+        let is_held = self.held.remove(&(publisher, held));
+        if is_held {
+            self.new_events.push(SpanEvent::EndHold(EndHold {
+                publisher,
+                held,
+                time,
+                how,
+            }));
+        }
+        is_held
     }
 
     pub(crate) fn request(

@@ -98,6 +98,7 @@ impl Chains {
             (Report::Held(held), Some(every)) => every.held(*held),
             (Report::Joined(joined), Some(every)) => every.joined(joined.clone()),
             (Report::Asked(asked), Some(every)) => every.asked(*asked),
+            (Report::Shaped(shaped), Some(every)) => every.shaped(*shaped),
             (Report::Ran(seen), Some(every)) => every.ran(seen),
         }
     }

@@ -163,6 +163,7 @@ pub(crate) const KINDS: &[&str] = &[
     "stolen",
     "unknown",
     "throttled",
+    "held",
 ];
 
 pub(crate) const REASONS: &[&str] = &[

@@ -4,7 +4,7 @@ use super::columns::Table;
 use super::system::{Stay, Thread};
 use arrow_schema::ArrowError;
 use onbeat_synth::detail::{Ended, ExecutionSeen, Fate, ItemSeen};
-use onbeat_synth::followed::{each, Asked, ChainEnd, ChainStep, Held, Joined};
+use onbeat_synth::followed::{each, Asked, ChainEnd, ChainStep, Held, Joined, Shaped};
 use onbeat_synth::named::Named;
 use onbeat_synth::{Synth, SynthOptions};
 use onbeat_trace::Event;
@@ -67,6 +67,7 @@ pub(crate) enum Report {
     Held(Held),
     Joined(Joined),
     Asked(Asked),
+    Shaped(Shaped),
     Ran(ExecutionSeen),
     Ended(ChainEnd),
 }
@@ -146,7 +147,11 @@ impl Pass {
         each(reports.drain(..), |(_, report)| match report {
             Report::Ended(end) => self.synth.take_back(end.steps),
             Report::Joined(joined) => self.synth.take_back(joined.steps),
-            Report::Named(_) | Report::Held(_) | Report::Asked(_) | Report::Ran(_) => {}
+            Report::Named(_)
+            | Report::Held(_)
+            | Report::Asked(_)
+            | Report::Shaped(_)
+            | Report::Ran(_) => {}
         });
     }
 
@@ -191,11 +196,15 @@ impl Pass {
             each(synth.drain_asked(), |asked| {
                 reports.push((at, Report::Asked(asked)));
             });
+            each(synth.drain_shaped(), |shaped| {
+                reports.push((at, Report::Shaped(shaped)));
+            });
         } else {
             synth.drain_named();
             synth.drain_held();
             synth.drain_joins();
             synth.drain_asked();
+            synth.drain_shaped();
         }
         synth.drain_arrivals();
     }
@@ -352,6 +361,7 @@ fn kind(kind: Kind) -> i64 {
         Kind::Stolen => 9,
         Kind::Unknown => 10,
         Kind::Throttled => 11,
+        Kind::Held => 12,
     }
 }
 

@@ -235,7 +235,7 @@ impl Graph {
         if publishes {
             let publish = EventKind::Publish {
                 rmw: PUBLISHER + RMW,
-                message: 1,
+                message: 2,
                 source_ns: Some(done as i64),
             };
             self.push(done, pid, publish);

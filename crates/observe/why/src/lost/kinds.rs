@@ -13,6 +13,8 @@ pub enum LossKind {
     PassedOver,
     /// The subscription took the item, and no callback ran on it.
     Read,
+    /// A shaper held the item back and did not send it.
+    Discarded,
     /// The subscription ended, or emptied its history, before it took the item.
     SubscriptionEnded,
     RecordingEnded,
@@ -31,6 +33,7 @@ impl LossKind {
             LossKind::Refused => "refused by QoS",
             LossKind::PassedOver => "passed over by the synchroniser",
             LossKind::Read => "taken without a callback",
+            LossKind::Discarded => "discarded by a shaper",
             LossKind::SubscriptionEnded => "not taken before the subscription ended",
             LossKind::RecordingEnded => "not taken before the recording ended",
             LossKind::Socket => "dropped at a socket",

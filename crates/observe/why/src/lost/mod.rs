@@ -138,6 +138,7 @@ impl Lost {
         }
         self.synth.drain_joins();
         self.synth.drain_asked();
+        self.synth.drain_shaped();
         self.synth.drain_chain_ends();
         self.synth.drain_arrivals();
         for observation in self.synth.drain_observations() {

@@ -221,6 +221,7 @@ fn causes(of: &OfTopic, names: &Names) -> Vec<Cause> {
                 LossKind::PassedOver
             }
             Key::Read => LossKind::Read,
+            Key::Discarded => LossKind::Discarded,
             Key::SubscriptionEnded => LossKind::SubscriptionEnded,
             Key::RecordingEnded => LossKind::RecordingEnded,
             Key::Socket(port) => {

@@ -150,6 +150,10 @@ impl TopicLosses {
             LossKind::Read => {
                 format!("{head} {is} taken, and no callback ran.")
             }
+            LossKind::Discarded => format!(
+                "{head} {is} discarded: a shaper held items back, and did not send {}.",
+                if count == 1 { "this one" } else { "these" }
+            ),
             LossKind::SubscriptionEnded => format!(
                 "{head} {is} not taken before the subscription ended or emptied its history."
             ),

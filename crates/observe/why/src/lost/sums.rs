@@ -27,6 +27,7 @@ pub(super) enum Key {
         lacks: Option<u32>,
     },
     Read,
+    Discarded,
     SubscriptionEnded,
     RecordingEnded,
     /// The local port of the socket.
@@ -121,6 +122,7 @@ fn key_without_sockets(loss: Loss, events_lost: bool) -> Key {
         Loss::PassedOver { lacks } => Key::PassedOver { lacks },
         _ if events_lost => Key::Unknown(LossReason::LostEvents),
         Loss::Overwritten { depth, .. } => Key::Overwritten { depth },
+        Loss::Discarded => Key::Discarded,
         Loss::SubscriptionEnded => Key::SubscriptionEnded,
         Loss::RecordingEnded => Key::RecordingEnded,
         Loss::BeforeFirstTake => Key::Unknown(LossReason::BeforeFirstTake),

@@ -65,10 +65,15 @@ impl Sums {
 
     /// Reads the sums from the index of times.
     fn of(database: &Connection, index: &str) -> Result<Sums> {
-        let index = index.replace('"', "\"\"");
+        let messages = format!(
+            "FROM messages INDEXED BY \"{}\"",
+            index.replace('"', "\"\"")
+        );
+        // SQLite looks up a minimum or a maximum at the end of the index only if it is the only
+        // result of a query.
         let sql = format!(
-            "SELECT count(*), coalesce(sum(timestamp & {CHECKED}), 0), min(timestamp), max(timestamp) \
-             FROM messages INDEXED BY \"{index}\""
+            "SELECT count(*), coalesce(sum(timestamp & {CHECKED}), 0), \
+             (SELECT min(timestamp) {messages}), (SELECT max(timestamp) {messages}) {messages}"
         );
         database.query_row(&sql, [], |row| {
             let ends: (Option<i64>, Option<i64>) = (row.get(2)?, row.get(3)?);

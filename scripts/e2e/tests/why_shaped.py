@@ -23,7 +23,8 @@ OUTPUT = "/t3"
 
 def is_shaped(pid):
     """Whether a stage of the chain has its real-time priority."""
-    return any(name == "stage" and policy == os.SCHED_FIFO for name, policy, _, _ in threads_of(pid).values())
+    return any(name == "stage" and policy in (os.SCHED_FIFO, os.SCHED_RR)
+               for name, policy, _, _ in threads_of(pid).values())
 
 
 def rows(path):
@@ -52,7 +53,8 @@ class Shaped:
     def running(self, plan, place):
         """Shapes the chain."""
         process = subprocess.Popen([*self.chain.harness.privileged(), ONBEAT, "shape", plan, "--hold", place, "--",
-                                    *self.chain.command(0)], stdout=subprocess.DEVNULL, start_new_session=True)
+                                    *self.chain.command(0)], stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL, start_new_session=True)
         try:
             wait_until("it is shaped", lambda: is_shaped(process.pid) or process.poll() is not None)
             yield

@@ -213,6 +213,7 @@ impl Late {
                 by: by.and_then(|by| culprit(by, &components, id)),
                 during: None,
                 reason,
+                cpu: None,
             };
             CauseRow {
                 callback,

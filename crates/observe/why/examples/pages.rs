@@ -82,6 +82,7 @@ fn execution(number: u64, callbacks: &[String], culprit: &str, random: &mut Rand
                 by,
                 during,
                 reason: None,
+                cpu: Some((number % 2) as u16),
             });
             at += ns;
         }

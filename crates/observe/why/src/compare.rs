@@ -420,6 +420,7 @@ mod tests {
             kind,
             by,
             meanwhile: None,
+            cpu: None,
         };
         for i in 0..10 {
             let wait = if i < 2 { 5_000 + i } else { 100 };

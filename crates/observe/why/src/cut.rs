@@ -58,11 +58,20 @@ pub(crate) struct Piece {
     pub(crate) kind: Kind,
     pub(crate) by: By,
     pub(crate) meanwhile: Option<Meanwhile>,
+    /// The CPU on which the callback's thread ran, or for which it waited.
+    pub(crate) cpu: Option<u16>,
 }
 
 impl Piece {
+    fn on(self, slice: &Slice) -> Piece {
+        Piece {
+            cpu: slice.cpu,
+            ..self
+        }
+    }
+
     fn is_like(&self, other: &Piece) -> bool {
-        let what = |p: &Piece| (p.place, p.kind, p.by, p.meanwhile);
+        let what = |p: &Piece| (p.place, p.kind, p.by, p.meanwhile, p.cpu);
         what(self) == what(other)
     }
 }
@@ -109,6 +118,7 @@ fn piece(place: u32, kind: Kind, by: By, meanwhile: Option<Meanwhile>) -> Piece 
         kind,
         by,
         meanwhile,
+        cpu: None,
     }
 }
 
@@ -180,7 +190,7 @@ impl<F: Facts> Known<'_, F> {
             match (kind, by) {
                 (Kind::Runs, _) => split(&slice, &nested, |end, inner| {
                     let by = inner.map_or(By::Nobody, By::Callback);
-                    pieces.until(end, piece(step.callback, Kind::Runs, by, None));
+                    pieces.until(end, piece(step.callback, Kind::Runs, by, None).on(&slice));
                 }),
                 (Kind::Sleeps, By::Owner(owner)) => {
                     self.owner(pieces, step.callback, owner, slice.end);
@@ -190,7 +200,7 @@ impl<F: Facts> Known<'_, F> {
                     let by = service.unwrap_or(by);
                     pieces.until(slice.end, piece(step.callback, kind, by, None));
                 }
-                _ => pieces.until(slice.end, piece(step.callback, kind, by, None)),
+                _ => pieces.until(slice.end, piece(step.callback, kind, by, None).on(&slice)),
             }
         }
     }
@@ -295,12 +305,12 @@ impl<F: Facts> Known<'_, F> {
             };
             split(&slice, &ran, |end, behind| {
                 if kind == Kind::Unknown || (behind.is_none() && kind != Kind::Sleeps) {
-                    return pieces.until(end, waits(behind));
+                    return pieces.until(end, waits(behind).on(&slice));
                 }
                 let part = Slice {
                     begin: pieces.at,
                     end,
-                    state: slice.state,
+                    ..slice
                 };
                 split(&part, &group, |end, holder| match (holder, behind, by) {
                     (Some(holder), _, _) => {
@@ -310,7 +320,7 @@ impl<F: Facts> Known<'_, F> {
                     (None, None, By::Waker(waker)) if asleep == (Kind::Transport, By::Nobody) => {
                         self.carried(pieces, step.callback, waker, end);
                     }
-                    _ => pieces.until(end, waits(behind)),
+                    _ => pieces.until(end, waits(behind).on(&slice)),
                 });
             });
         }
@@ -465,6 +475,7 @@ mod tests {
                 begin,
                 end: begin + 1 + next(9),
                 state: State::Running,
+                cpu: None,
             };
             let ran = Executions::new(all.clone());
             let innermost = |at: u64| {

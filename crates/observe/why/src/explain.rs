@@ -289,6 +289,10 @@ impl Subjects {
         self.follow.named(named);
     }
 
+    pub(crate) fn moved(&mut self, tid: u32, time: u64, cpu: u16) {
+        self.follow.moved(tid, time, cpu);
+    }
+
     pub(crate) fn held(&mut self, held: Held) {
         self.follow.held(held);
     }

@@ -118,6 +118,10 @@ impl<T> Follow<T> {
         self.names.get_or_insert_default().set(named);
     }
 
+    pub(crate) fn moved(&mut self, tid: u32, time: u64, cpu: u16) {
+        self.history.moved(tid, time, cpu);
+    }
+
     pub(crate) fn held(&mut self, held: Held) {
         self.history.held(held);
     }

@@ -90,6 +90,8 @@ pub(crate) struct Slice {
     pub(crate) begin: u64,
     pub(crate) end: u64,
     pub(crate) state: State,
+    /// The CPU on which the thread ran, or for which it waited. `None` if it did neither.
+    pub(crate) cpu: Option<u16>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -145,6 +147,8 @@ struct Thread {
     stolen: VecDeque<Part<()>>,
     ran: VecDeque<Part<u32>>,
     longest_ran: u64,
+    /// The thread's CPUs, each with the time from which on the thread was on it.
+    cpus: VecDeque<(u64, u16)>,
 }
 
 impl Thread {
@@ -164,11 +168,25 @@ impl Thread {
             stolen: VecDeque::new(),
             ran: VecDeque::new(),
             longest_ran: 0,
+            cpus: VecDeque::new(),
         }
     }
 
     fn entries(&self) -> usize {
-        self.off.len() + self.held.len() + self.stolen.len() + self.ran.len()
+        self.off.len() + self.held.len() + self.stolen.len() + self.ran.len() + self.cpus.len()
+    }
+
+    fn moved(&mut self, time: u64, cpu: u16) {
+        if self.cpus.back().is_none_or(|last| last.1 != cpu) {
+            self.cpus.push_back((time, cpu));
+        }
+    }
+
+    /// Returns the CPU that the thread has at `time`, or had last before this time.
+    fn cpu_at(&self, time: u64) -> Option<u16> {
+        let mut latest = self.cpus.iter().rev();
+        let found = latest.find(|(from, _)| *from <= time);
+        found.map(|(_, cpu)| *cpu)
     }
 
     fn push(&mut self, begin: u64, end: u64, what: Off) {
@@ -331,6 +349,9 @@ impl Thread {
         drop(&mut self.held, time);
         drop(&mut self.stolen, time);
         drop(&mut self.ran, time);
+        while self.cpus.get(1).is_some_and(|next| next.0 <= time) {
+            self.cpus.pop_front();
+        }
     }
 
     /// Returns the present state of the thread if it has no CPU. The end of this state is not known
@@ -462,9 +483,9 @@ impl History {
     /// Processes the next event. `time` must not be earlier than the time of any event before it.
     pub(crate) fn push(&mut self, event: &Event, time: u64) {
         match event.kind {
-            EventKind::SwitchIn { .. } => self.thread(event, time).switch_in(time),
+            EventKind::SwitchIn { .. } => self.on_cpu(event, time).switch_in(time),
             EventKind::SwitchOut { state, .. } => {
-                self.thread(event, time).switch_out(time, state == 0);
+                self.on_cpu(event, time).switch_out(time, state == 0);
             }
             EventKind::Wake { waker_tid } => self.thread(event, time).wake(time, waker_tid),
             EventKind::Woken { ready_ns } => {
@@ -476,7 +497,7 @@ impl History {
                 used_ns,
                 since_switch,
             } => self
-                .thread(event, time)
+                .on_cpu(event, time)
                 .cpu_time(time, used_ns, since_switch),
             EventKind::LockWait { owner_tid, .. } => {
                 self.thread(event, time).within = Some(Sleep::Mutex(owner_tid));
@@ -512,7 +533,21 @@ impl History {
                 }
             }
             _ if is_ignored(&event.kind) => {}
-            _ => self.thread(event, time).acted(time),
+            _ => self.on_cpu(event, time).acted(time),
+        }
+    }
+
+    /// Records the CPU of a thread that has a CPU at the time of an event.
+    fn on_cpu(&mut self, event: &Event, time: u64) -> &mut Thread {
+        let thread = self.thread(event, time);
+        thread.moved(time, event.cpu);
+        thread
+    }
+
+    /// Records that a thread is on another CPU from `time` on.
+    pub(crate) fn moved(&mut self, tid: u32, time: u64, cpu: u16) {
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.moved(time, cpu);
         }
     }
 
@@ -698,13 +733,13 @@ impl History {
         if begin >= end {
             return slices.list;
         }
-        slices.until(self.kept_from, State::Unknown(Reason::ShortHistory));
+        slices.until(self.kept_from, State::Unknown(Reason::ShortHistory), None);
         let Some(thread) = self.threads.get(&tid) else {
-            slices.until(end, State::Unknown(Reason::NotRecorded));
+            slices.until(end, State::Unknown(Reason::NotRecorded), None);
             return slices.list;
         };
         let scheduled = thread.scheduled.unwrap_or(u64::MAX);
-        slices.until(scheduled, State::Unknown(Reason::NoScheduler));
+        slices.until(scheduled, State::Unknown(Reason::NoScheduler), None);
         let from = partition(&thread.off, |p| p.end <= slices.at);
         let closed = thread.off.range(from..).copied();
         let open = thread.open().map(|what| Part {
@@ -740,12 +775,12 @@ impl History {
         for slice in slices {
             for &(begin, end) in &self.lossy {
                 if begin < slice.end && slice.begin < end {
-                    all.until(begin.min(slice.end), slice.state);
+                    all.until(begin.min(slice.end), slice.state, slice.cpu);
                     let lost = State::Unknown(Reason::LostEvents);
-                    all.until(end.min(slice.end), lost);
+                    all.until(end.min(slice.end), lost, None);
                 }
             }
-            all.until(slice.end, slice.state);
+            all.until(slice.end, slice.state, slice.cpu);
         }
         all.list
     }
@@ -770,15 +805,16 @@ impl Thread {
         if slices.at >= until.min(slices.end) {
             return;
         }
+        let cpu = self.cpu_at(slices.at);
         let from = partition(&self.stolen, |p| p.end <= slices.at);
         for part in self.stolen.range(from..) {
             if part.begin >= until {
                 break;
             }
-            slices.until(part.begin.min(until), State::Running);
-            slices.until(part.end.min(until), State::Stolen);
+            slices.until(part.begin.min(until), State::Running, cpu);
+            slices.until(part.end.min(until), State::Stolen, cpu);
         }
-        slices.until(until, State::Running);
+        slices.until(until, State::Running, cpu);
     }
 
     /// Adds the slices of a part in which the thread did not run. Each thread that had the CPU in
@@ -791,15 +827,21 @@ impl Thread {
             Off::Asleep { within, waker } => State::Asleep { within, waker },
             Off::Unknown(reason) => State::Unknown(reason),
         };
+        let cpu = match part.what {
+            Off::Preempted => self.cpu_at(part.begin),
+            // The CPU that the thread gets at last.
+            Off::Queued | Off::Throttled => self.cpu_at(part.end),
+            Off::Asleep { .. } | Off::Unknown(_) => None,
+        };
         if matches!(part.what, Off::Preempted | Off::Queued) {
             let from = partition(&self.held, |h| h.end <= slices.at);
             let within = self.held.range(from..).copied();
             for held in within.take_while(|h| h.begin < part.end) {
-                slices.until(held.begin.min(part.end), state(UNTOLD));
-                slices.until(held.end.min(part.end), state(held.what));
+                slices.until(held.begin.min(part.end), state(UNTOLD), cpu);
+                slices.until(held.end.min(part.end), state(held.what), cpu);
             }
         }
-        slices.until(part.end, state(UNTOLD));
+        slices.until(part.end, state(UNTOLD), cpu);
     }
 }
 
@@ -810,17 +852,18 @@ struct Slices {
 }
 
 impl Slices {
-    fn until(&mut self, until: u64, state: State) {
+    fn until(&mut self, until: u64, state: State, cpu: Option<u16>) {
         let until = until.min(self.end);
         if until <= self.at {
             return;
         }
         match self.list.last_mut() {
-            Some(last) if last.state == state => last.end = until,
+            Some(last) if (last.state, last.cpu) == (state, cpu) => last.end = until,
             _ => self.list.push(Slice {
                 begin: self.at,
                 end: until,
                 state,
+                cpu,
             }),
         }
         self.at = until;
@@ -927,6 +970,33 @@ mod tests {
             [(50, SLEEP), (10, State::Queued { by: UNTOLD })]
         );
         assert_eq!(states(&history, 300, 300), []);
+    }
+
+    #[test]
+    fn a_wait_has_the_cpu_that_the_thread_lost_or_the_cpu_that_it_gets() {
+        let trace = "
+100us cpu0 5/7 thread comm=x
+100us cpu3 5/7 wait
+200us cpu3 5/7 switch_out state=1
+300us cpu9 5/7 wake waker_tid=9
+350us cpu1 5/7 switch_in
+500us cpu1 5/7 switch_out state=0
+600us cpu2 5/7 switch_in
+700us cpu2 5/7 switch_out state=1
+";
+        let history = history(trace, u64::MAX / 2, 1000);
+        let slices = history.states(7, 100_000, 800_000);
+        let cpus = slices.iter().map(|s| (s.end / 1000, s.cpu));
+        let expected = [
+            (200, Some(3)),
+            (300, None),
+            (350, Some(1)),
+            (500, Some(1)),
+            (600, Some(1)),
+            (700, Some(2)),
+            (800, None),
+        ];
+        assert_eq!(cpus.collect::<Vec<_>>(), expected);
     }
 
     #[test]

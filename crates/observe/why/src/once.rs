@@ -48,8 +48,9 @@ mod record {
     pub(super) const SLEEPS: u8 = 7;
     /// The thread had a CPU, because it made a recorded call. Field: the time since the call.
     pub(super) const ACTED: u8 = 8;
-    /// The thread was created or ended, or the recording shows its scheduler events from now on.
-    /// Field: a value of [`life`](super::life).
+    /// The thread was created or ended, or is on another CPU, or the recording shows its scheduler
+    /// events from now on. Field: a value of [`life`](super::life), plus four times the number of the
+    /// CPU.
     pub(super) const LIFE: u8 = 9;
     /// A record of a new thread. Threads are numbered in the order of these records. Fields: pid
     /// and tid of the thread.
@@ -83,6 +84,7 @@ mod life {
     pub(super) const SCHEDULED: u64 = 0;
     pub(super) const FORK: u64 = 1;
     pub(super) const EXIT: u64 = 2;
+    pub(super) const MOVED: u64 = 3;
 }
 
 mod rare {
@@ -116,6 +118,7 @@ const _: () = assert!(record::LOST == OF_THREADS_MAX);
 struct Known {
     pid: u32,
     number: u64,
+    cpu: u16,
     /// The thread has a CPU. As long as it has one, its calls are not written one by one: the next
     /// record of the thread gives the time of the latest call.
     running: bool,
@@ -472,17 +475,23 @@ impl Scribe {
         let Some(thread) =
             thread.filter(|t| t.pid == event.pid && (kind, value) != (LIFE, Some(life::FORK)))
         else {
-            let number = self.number(
-                event.pid,
-                event.tid,
-                matches!(kind, SWITCH_IN | CPU_TIME | ACTED),
-            );
+            let running = matches!(kind, SWITCH_IN | CPU_TIME | ACTED);
+            let number = self.number(event, running);
             let to = self.record(kind);
             put(to, number);
             value.into_iter().for_each(|value| put(to, value));
             if kind == ACTED {
                 put(to, 0);
             }
+            return;
+        };
+        let has_cpu = matches!(kind, SWITCH_IN | PREEMPTED | ASLEEP | CPU_TIME | ACTED);
+        if has_cpu && thread.cpu != event.cpu {
+            thread.cpu = event.cpu;
+            let number = thread.number;
+            self.moved(number, event.cpu);
+        }
+        let Some(thread) = self.threads.get_mut(&event.tid) else {
             return;
         };
         let mut pending = None;
@@ -529,12 +538,14 @@ impl Scribe {
 
     /// Writes a record for a thread that is new, or whose id is used again. Returns the thread's
     /// number.
-    fn number(&mut self, pid: u32, tid: u32, running: bool) -> u64 {
+    fn number(&mut self, event: &Event, running: bool) -> u64 {
+        let (pid, tid) = (event.pid, event.tid);
         let number = self.count;
         self.count += 1;
         let known = Known {
             pid,
             number,
+            cpu: event.cpu,
             running,
             acted: None,
         };
@@ -542,7 +553,14 @@ impl Scribe {
         let to = self.record(record::THREAD);
         put(to, u64::from(pid));
         put(to, u64::from(tid));
+        self.moved(number, event.cpu);
         number
+    }
+
+    fn moved(&mut self, number: u64, cpu: u16) {
+        let to = self.record(record::LIFE);
+        put(to, number);
+        put(to, u64::from(cpu) << 2 | life::MOVED);
     }
 }
 
@@ -603,10 +621,18 @@ impl Spooled {
     }
 }
 
+/// A thread of the recording.
+#[derive(Debug, Clone, Copy, Default)]
+struct Owner {
+    pid: u32,
+    tid: u32,
+    cpu: u16,
+}
+
 struct Replay<R> {
     records: Records<R>,
     subjects: Subjects,
-    threads: Vec<(u32, u32)>,
+    threads: Vec<Owner>,
     /// The steps of each path. The key is the first field of a record of kind `CHAIN`: twice the
     /// number of the path, plus 1 if the chain is cut. `None` if no question asks for the path.
     paths: FxHashMap<u64, Option<Vec<PathStep>>>,
@@ -633,15 +659,15 @@ impl<R: Read> Replay<R> {
         let r = &mut self.records;
         match kind {
             record::THREAD => {
-                let thread = (r.short()?, r.short()?);
-                self.threads.push(thread);
+                let (pid, tid, cpu) = (r.short()?, r.short()?, 0);
+                self.threads.push(Owner { pid, tid, cpu });
             }
             record::LOST => {
                 let lost = EventKind::Lost {
                     probe: Default::default(),
                     count: 1,
                 };
-                self.event((0, 0), (now, now), lost);
+                self.event(Owner::default(), (now, now), lost);
             }
             record::HELD => {
                 let held = Held {
@@ -662,9 +688,21 @@ impl<R: Read> Replay<R> {
             record::CHAIN => self.chain(synth, now)?,
             record::RARE => self.rare(now)?,
             _ => {
-                let thread = r.number()?;
-                let thread = self.thread(thread)?;
-                let (time, event) = self.thread_event(now, kind)?;
+                let number = r.number()?;
+                let life = match kind {
+                    record::LIFE => r.number()?,
+                    _ => 0,
+                };
+                let thread = self.threads.get_mut(number as usize);
+                let thread =
+                    thread.ok_or_else(|| wrong("the temporary file names an unknown thread"))?;
+                if life & 3 == life::MOVED {
+                    thread.cpu = (life >> 2) as u16;
+                    self.subjects.moved(thread.tid, now, thread.cpu);
+                    return Ok(());
+                }
+                let thread = *thread;
+                let (time, event) = self.thread_event(now, kind, life)?;
                 self.event(thread, (time, now), event);
             }
         }
@@ -732,7 +770,8 @@ impl<R: Read> Replay<R> {
                 let pid = r.short()?;
                 let port = r.short()? as u16;
                 let kind = EventKind::SocketDrop { port, count: 1 };
-                self.event((pid, pid), (now, now), kind);
+                let (tid, cpu) = (pid, 0);
+                self.event(Owner { pid, tid, cpu }, (now, now), kind);
             }
             _ => {
                 return Err(wrong(
@@ -743,17 +782,12 @@ impl<R: Read> Replay<R> {
         Ok(())
     }
 
-    fn thread(&self, number: u64) -> io::Result<(u32, u32)> {
-        let thread = self.threads.get(number as usize).copied();
-        thread.ok_or_else(|| wrong("the temporary file names an unknown thread"))
-    }
-
-    fn event(&mut self, (pid, tid): (u32, u32), (time_ns, now): (u64, u64), kind: EventKind) {
+    fn event(&mut self, thread: Owner, (time_ns, now): (u64, u64), kind: EventKind) {
         let event = Event {
             time_ns,
-            cpu: 0,
-            pid,
-            tid,
+            cpu: thread.cpu,
+            pid: thread.pid,
+            tid: thread.tid,
             kind,
         };
         match time_ns < now {
@@ -764,7 +798,7 @@ impl<R: Read> Replay<R> {
 
     /// Reads a record about a thread. Returns a time and an event that changes the thread's history
     /// as the recorded event did.
-    fn thread_event(&mut self, now: u64, kind: u8) -> io::Result<(u64, EventKind)> {
+    fn thread_event(&mut self, now: u64, kind: u8, life: u64) -> io::Result<(u64, EventKind)> {
         let r = &mut self.records;
         let event = match kind {
             record::SWITCH_IN => EventKind::SwitchIn {
@@ -816,7 +850,7 @@ impl<R: Read> Replay<R> {
                     },
                 }
             }
-            record::LIFE => match r.number()? {
+            record::LIFE => match life {
                 life::SCHEDULED => EventKind::Thread {
                     comm: Default::default(),
                     policy: 0,

@@ -127,6 +127,10 @@ pub struct Stretch {
     /// The reason why the kind is unknown. `None` for all other kinds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
+    /// The number of the CPU on which the thread ran, or for which it waited. `None` if it did
+    /// neither, or if the recording does not show it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<u16>,
 }
 
 impl Stretch {
@@ -238,6 +242,7 @@ impl Names {
                 By::Reason(reason) => Some(reason),
                 _ => None,
             },
+            cpu: piece.cpu,
         }
     }
 }

@@ -7,7 +7,7 @@ const isLate = new Uint8Array(COUNT);
 const firstStretch = new Uint32Array(COUNT + 1);
 const stretchCause = new Uint32Array(data.stretches.length / 2);
 const stretchNs = new Float64Array(data.stretches.length / 2);
-const [KIND, PLACE, TEXT, BY, DURING_KIND, DURING] = [0, 1, 2, 3, 4, 5];
+const [KIND, PLACE, TEXT, BY, DURING_KIND, DURING, CPU] = [0, 1, 2, 3, 4, 5, 6];
 
 for (let i = 0; i < COUNT; i++) {
   starts[i] = data.executions[3 * i];

@@ -1,32 +1,37 @@
-// One execution: lanes of its callbacks and of the culprits, and its stretches as a table.
+// One execution: lanes of its callbacks, of CPUs and of the culprits, and its stretches as a table.
 const lanesCanvas = document.getElementById('lanes');
 const lanesView = new View(0, 1, () => { lanesDirty = true; request(); });
 const CULPRITS_MAX = 6;
+const CPUS_MAX = 8;
 const ROWS_MAX = 5000;
 const LANE = 26;
 let lanesDirty = false;
 let lanes = [];
 let shownExecution = -1;
 
-// The lanes: a list of names with their bars, each from, to, stretch and kind.
+function push(lists, key, bar) {
+  if (!lists.has(key)) lists.set(key, []);
+  lists.get(key).push(bar);
+}
+
+// The lanes: a list of labels with their bars, each from, to, stretch and kind. The lane of a CPU has the time for
+// which a thread of the chain ran on it, or waited for it.
 function lanesOf(i) {
-  const places = new Map(), culprits = new Map();
+  const places = new Map(), cpus = new Map(), culprits = new Map();
   let at = 0;
   for (let s = firstStretch[i]; s < firstStretch[i + 1]; s++) {
     const cause = data.causes[stretchCause[s]], bar = { from: at, to: at + stretchNs[s], stretch: s, kind: cause[KIND] };
-    if (!places.has(cause[PLACE])) places.set(cause[PLACE], []);
-    places.get(cause[PLACE]).push(bar);
-    if (cause[BY] >= 0) {
-      if (!culprits.has(cause[BY])) culprits.set(cause[BY], []);
-      culprits.get(cause[BY]).push({ ...bar, kind: cause[DURING_KIND] >= 0 ? cause[DURING_KIND] : 0 });
-    }
+    push(places, cause[PLACE], bar);
+    if (cause[CPU] >= 0) push(cpus, cause[CPU], bar);
+    if (cause[BY] >= 0) push(culprits, cause[BY], { ...bar, kind: cause[DURING_KIND] >= 0 ? cause[DURING_KIND] : 0 });
     at = bar.to;
   }
   const sum = (bars) => bars.reduce((ns, bar) => ns + bar.to - bar.from, 0);
-  const found = [...culprits].map(([name, bars]) => ({ name, bars, ns: sum(bars), culprit: true }));
+  const found = [...culprits].map(([name, bars]) => ({ label: names[name], bars, ns: sum(bars), culprit: true }));
   found.sort((a, b) => b.ns - a.ns);
-  const own = [...places].map(([place, bars]) => ({ name: data.places[place], bars, ns: sum(bars), culprit: false }));
-  return [...own, ...found.slice(0, CULPRITS_MAX)];
+  const own = [...places].map(([place, bars]) => ({ label: names[data.places[place]], bars, culprit: false }));
+  const shared = [...cpus].sort((a, b) => a[0] - b[0]).map(([cpu, bars]) => ({ label: `CPU ${cpu}`, bars, culprit: false }));
+  return [...own, ...shared.slice(0, CPUS_MAX), ...found.slice(0, CULPRITS_MAX)];
 }
 
 function drawLanes() {
@@ -48,7 +53,7 @@ function drawLanes() {
     pen.textAlign = 'right';
     pen.textBaseline = 'middle';
     pen.fillStyle = lane.culprit ? theme.late : theme.ink;
-    pen.fillText(`${fitted(pen, names[lane.name], left - (lane.culprit ? 34 : 16))}${lane.culprit ? ' ◂' : ''}`, left - 8, top + LANE / 2);
+    pen.fillText(`${fitted(pen, lane.label, left - (lane.culprit ? 34 : 16))}${lane.culprit ? ' ◂' : ''}`, left - 8, top + LANE / 2);
     first = first && !lane.culprit;
     pen.fillStyle = theme.line;
     pen.fillRect(0, top + LANE - 1, right, 1);
@@ -85,7 +90,8 @@ function atLanes(y, t) {
     lane && lane.bars.find((b) => t >= b.from - margin && t < b.to + margin);
   if (!bar) return '';
   const cause = data.causes[stretchCause[bar.stretch]];
-  return `${names[data.places[cause[PLACE]]]}\n${duration(bar.from)}: ${said(cause)}\n${duration(bar.to - bar.from)}`;
+  const cpu = cause[CPU] >= 0 ? `, CPU ${cause[CPU]}` : '';
+  return `${names[data.places[cause[PLACE]]]}${cpu}\n${duration(bar.from)}: ${said(cause)}\n${duration(bar.to - bar.from)}`;
 }
 
 function cell(row, text, isNumber) {

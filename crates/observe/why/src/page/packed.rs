@@ -31,10 +31,10 @@ pub(super) struct Packed {
     names: Vec<String>,
     /// The rows of the page's message flow, as indices into `names`.
     places: Vec<usize>,
-    /// For each cause, six numbers: the kind, the row, the text, the culprit if it has a thread, and
-    /// the kind and the text of the culprit's state. The row is an index into `places`. Each text is an index into
-    /// `names`.
-    causes: Vec<[i64; 6]>,
+    /// For each cause, seven numbers: the kind, the row, the text, the culprit if it has a thread, the
+    /// kind and the text of the culprit's state, and the CPU. The row is an index into `places`. Each
+    /// text is an index into `names`.
+    causes: Vec<[i64; 7]>,
     /// For each execution, three numbers: the start, the latency and the number of stretches.
     /// Executions are sorted by start.
     executions: Vec<u64>,
@@ -83,13 +83,14 @@ impl Numbers {
 }
 
 /// The cause of a stretch: its kind, the id of the callback or synchroniser to which it belongs,
-/// the culprit, the culprit's state, and the reason why the kind is unknown.
+/// the culprit, the culprit's state, the reason why the kind is unknown, and the CPU.
 type Key<'a> = (
     Kind,
     &'a str,
     Option<&'a Culprit>,
     Option<&'a During>,
     Option<crate::kind::Reason>,
+    Option<u16>,
 );
 
 impl Packed {
@@ -115,6 +116,7 @@ impl Packed {
                     s.by.as_ref(),
                     s.during.as_ref(),
                     s.reason,
+                    s.cpu,
                 );
                 let number = *known.entry(key).or_insert_with(|| {
                     let row = row_of.get(s.place.as_str()).copied().unwrap_or(0);
@@ -148,7 +150,7 @@ impl Packed {
     }
 }
 
-fn cause(stretch: &Stretch, row: usize, numbers: &mut Numbers) -> [i64; 6] {
+fn cause(stretch: &Stretch, row: usize, numbers: &mut Numbers) -> [i64; 7] {
     let number = |kind: Kind| Kind::ALL.iter().position(|&k| k == kind);
     let or_none = |n: Option<usize>| n.map_or(NONE, |n| n as i64);
     let during = stretch.during.as_ref();
@@ -163,6 +165,7 @@ fn cause(stretch: &Stretch, row: usize, numbers: &mut Numbers) -> [i64; 6] {
         or_none(by),
         or_none(during.and_then(|d| number(d.kind))),
         or_none(during.map(|d| numbers.of(d.text()))),
+        stretch.cpu.map_or(NONE, i64::from),
     ]
 }
 

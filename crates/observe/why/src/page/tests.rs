@@ -45,6 +45,7 @@ fn execution(start: u64, limit: u64, parts: &[(usize, u64)], place: &str) -> Exe
             by,
             during,
             reason: (kind == Kind::Unknown).then_some(Reason::LostEvents),
+            cpu: (kind == Kind::Runs).then_some(1),
         }
     });
     let stretches: Vec<Stretch> = stretches.collect();

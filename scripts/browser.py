@@ -82,7 +82,7 @@ def executions(data):
     for start, latency, count in zip(numbers[::3], numbers[1::3], numbers[2::3]):
         stretches = []
         for cause, ns in zip(data["stretches"][at:at + 2 * count:2], data["stretches"][at + 1:at + 2 * count:2]):
-            kind, place, text, by, _, during = data["causes"][cause]
+            kind, place, text, by, _, during, _ = data["causes"][cause]
             texts = [name[n] for n in (text, by, during) if n >= 0]
             stretches.append((data["kinds"][kind]["key"], name[data["places"][place]], texts, ns))
         at += 2 * count

@@ -150,26 +150,42 @@ class Writeback:
                 file.write(b"x" * 4096)
 
     def write(self):
-        """Has the kernel write the files on the victim's CPU."""
+        """Has the kernel write the files on the victim's CPU. Returns the CPU time of its threads there, in ns."""
         with open(self.MASK, encoding="ascii") as mask:
             before = mask.read()
         try:
             Quota.write(self.MASK, f"{1 << CPU:x}")
+            ran = workers_ns()
             os.sync()
+            return sum(ns - ran.get(pid, 0) for pid, ns in workers_ns().items())
         finally:
             Quota.write(self.MASK, before)
 
 
+def workers_ns():
+    """The CPU time in ns of each worker thread of the kernel that ran on the victim's CPU last, by its id."""
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+                comm, _, rest = file.read().partition(" (")[2].rpartition(") ")
+            if comm.startswith("kworker/u") and int(rest.split()[36]) == CPU:
+                with open(f"/proc/{pid}/schedstat", encoding="ascii") as file:
+                    found[pid] = int(file.read().split()[0])
+    return found
+
+
 def write_back(folder):
-    """For each byte on stdin, has the kernel write files. Then writes a byte to stdout."""
+    """For each byte on stdin, has the kernel write files. Then writes the kernel's CPU time to stdout, in ns."""
     writeback = Writeback(folder)
     while True:
         writeback.dirty()
         if not os.read(0, 1):
             return
+        took = 0
         with contextlib.suppress(OSError):
-            writeback.write()
-        os.write(1, b"x")
+            took = writeback.write()
+        os.write(1, took.to_bytes(8, "little"))
 
 
 def start(*role):
@@ -375,16 +391,14 @@ class Victim:
         os.set_blocking(process.stdout.fileno(), False)
         process.stdout.read(16)
 
-        def compute():
-            """Computes until the files are written, but not for too long."""
-            end = time.thread_time() + 0.1
-            while time.thread_time() < end and not process.stdout.read(1):
-                pass
         schedule(os.SCHED_OTHER, 0)
         process.stdin.write(b"x")
-        lost = lost_ns(compute)
+        # Computes until the files are written, but not for too long.
+        end, took = time.thread_time() + 0.2, b""
+        while time.thread_time() < end and not took:
+            took = process.stdout.read(8) or b""
         schedule(os.SCHED_FIFO, PRIORITY)
-        return lost
+        return int.from_bytes(took, "little") if took else None
 
     def meet_lock(self):
         """A lock that a sleeping thread holds."""

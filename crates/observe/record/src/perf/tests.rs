@@ -69,22 +69,26 @@ fn a_threads_switches_out_and_in_alternate() {
 
 #[test]
 fn a_command_that_lost_its_events_is_followed_with_its_children() {
-    // The script starts before the events exist. It starts three processes that sleep, then sleep a
-    // second time, and sleeps once itself.
-    let script =
-        "for i in 1 2 3; do (sleep 0.6; sleep 0.1; :) & done; echo begun; wait; sleep 0.1; :";
+    // The script starts before the events exist. It starts three processes that wait for the end of
+    // its input and then sleep, and sleeps once itself.
+    let script = "exec 3<&0; for i in 1 2 3; do (cat <&3; sleep 0.1; :) & done; \
+                  echo begun; wait; sleep 0.1; :";
     let mut sh = Command::new("sh");
-    sh.args(["-c", script]).stdout(Stdio::piped());
+    sh.args(["-c", script]);
+    sh.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = sh.spawn().expect("sh");
+    let input = child.stdin.take().expect("piped");
     let mut out = BufReader::new(child.stdout.take().expect("piped"));
     out.read_line(&mut String::new()).expect("a line");
     let before = tree(child.id());
     assert!(before.len() >= 4, "{before:?}");
     let Some(mut switches) = opened() else {
+        drop(input);
         child.wait().expect("it is ours");
         return;
     };
     switches.follow(child.id()).expect("it runs");
+    drop(input);
     let mut seen = Vec::new();
     while child.try_wait().expect("it is ours").is_none() {
         switches.wait(Duration::from_millis(20));

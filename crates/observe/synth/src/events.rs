@@ -3,6 +3,7 @@
 
 use super::ids::{DecisionId, EntityId, HandId, HandedId, InstanceId};
 use super::values::{Cpus, Gid, Idle, Release, ThreadId, ThreadProfile, Totals};
+use onbeat_trace::Holder;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
@@ -115,11 +116,9 @@ pub(super) struct Publication {
 pub(super) struct HeldMessage(u64);
 
 impl HeldMessage {
-    /// Returns the message that a shaper holds back, if the address of a publication is odd. The
-    /// shapers of onbeat report such a publication with the address of the message plus 1. Messages
-    /// have even addresses.
+    /// Returns the message that a shaper holds back, if the address of a publication is marked.
     pub(super) fn of_marked(address: u64) -> Option<HeldMessage> {
-        (address % 2 == 1).then(|| HeldMessage(address - 1))
+        Holder::of(address).map(|_| HeldMessage(address & !7))
     }
 
     pub(super) fn at(address: u64) -> HeldMessage {

@@ -484,3 +484,25 @@ pub enum EventKind {
     /// since the previous event of this kind.
     Lost { probe: Name, count: u64 },
 }
+
+/// Who holds a published message back until its slot. The `message` of [`EventKind::Publish`] shows
+/// it: a multiple of 8, plus a number for the holder. Messages that nobody holds back have even
+/// addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holder {
+    /// The application's own process.
+    Application,
+    /// A shaper beside the application.
+    Shaper,
+}
+
+impl Holder {
+    /// Returns the holder that the `message` of a publication shows.
+    pub fn of(message: u64) -> Option<Holder> {
+        match message % 8 {
+            1 => Some(Holder::Application),
+            3 => Some(Holder::Shaper),
+            _ => None,
+        }
+    }
+}

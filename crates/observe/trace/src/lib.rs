@@ -11,7 +11,9 @@ pub mod table;
 pub mod text;
 pub mod writer;
 
-pub use event::{CallKind, EndpointKind, Event, EventKind, ExecuteKind, Name, UNSCHEDULED, UNTOLD};
+pub use event::{
+    CallKind, EndpointKind, Event, EventKind, ExecuteKind, Holder, Name, UNSCHEDULED, UNTOLD,
+};
 pub use manifest::{Manifest, State};
 pub use reader::{Reader, TraceReadError};
 pub use writer::{TraceCreateError, TraceWriteError, Unfinished, Writer, WriterOptions};

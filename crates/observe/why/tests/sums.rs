@@ -186,9 +186,9 @@ fn shaped(events: &[Event], picks: &[u8]) -> Vec<Event> {
         {
             if *pick >= 100 {
                 *source_ns = source_ns.map(|ns| ns + 1);
-                *message |= 1;
+                *message = (*message & !7) | 1;
                 (*again, *then) = match pick {
-                    100..=239 => (*again & !1, *then),
+                    100..=239 => (*again & !7, *then),
                     _ => (*message, Some(0)),
                 };
                 sending.push_back((at + usize::from(pick % 4), sent));

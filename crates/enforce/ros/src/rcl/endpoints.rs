@@ -9,6 +9,10 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
 
+/// The number by which the address of a held message differs in its tracepoint, if a shaper holds it.
+/// It is that of `Holder::Shaper` in `onbeat-trace`.
+const HELD_BY_SHAPER: usize = 3;
+
 /// A serialised item. Moving it does not copy its bytes.
 pub struct Item {
     /// The bytes as the middleware takes and sends them. Recorders know a held item by this
@@ -101,7 +105,7 @@ impl Holding {
     /// Reports that an item is held back from now on. Allocates nothing.
     ///
     /// The recorder sees a publication at an odd address. When the publisher sends the item, the
-    /// recorder sees the same address without the last bit.
+    /// recorder sees this address rounded down to a multiple of 8.
     pub fn begin(&self, item: &Item) {
         self.report(item, realtime_ns() as i64);
     }
@@ -113,7 +117,7 @@ impl Holding {
 
     fn report(&self, item: &Item, source_ns: i64) {
         let message: *const Bytes = &*item.bytes;
-        let marked = message.cast::<u8>().wrapping_add(1).cast();
+        let marked = message.cast::<u8>().wrapping_add(HELD_BY_SHAPER).cast();
         // SAFETY: the tracepoint passes its arguments on, and reads no memory.
         unsafe { (self.trace)(self.rmw, marked, source_ns) };
     }

@@ -4,8 +4,38 @@
 use onbeat_plan::Plan;
 use onbeat_synth::observe::Observation;
 use onbeat_synth::{Synth, SynthOptions};
-use onbeat_trace::Event;
+use onbeat_trace::{Event, EventKind, Holder};
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::borrow::Cow;
+
+/// Returns an event as the synthesis of a session gets it. For a session, an item that is held back
+/// ends an execution when it is published, and begins the next one when it is sent: the records of
+/// the holder join the two. So both count as publications, and the holder's own marks do not count.
+fn without_holds(event: &Event) -> Option<Cow<'_, Event>> {
+    let EventKind::Publish {
+        rmw,
+        message,
+        source_ns,
+    } = event.kind
+    else {
+        return Some(Cow::Borrowed(event));
+    };
+    match (Holder::of(message), source_ns) {
+        (None, _) => Some(Cow::Borrowed(event)),
+        (Some(Holder::Shaper), _) | (_, Some(0)) => None,
+        (Some(Holder::Application), _) => {
+            let message = message & !7;
+            Some(Cow::Owned(Event {
+                kind: EventKind::Publish {
+                    rmw,
+                    message,
+                    source_ns,
+                },
+                ..event.clone()
+            }))
+        }
+    }
+}
 
 /// An event of a plan's callbacks: a run, a publication, or a start with a message. `callback` and
 /// `from` are indices in [`Watcher::callbacks`]. Times are in ns of CLOCK_MONOTONIC, except for the
@@ -163,7 +193,9 @@ impl Watcher {
     /// callbacks to `found`.
     pub fn push(&mut self, events: &[Event], found: &mut Vec<PlanObservation>) {
         for event in events {
-            self.synth.push(event);
+            if let Some(event) = without_holds(event) {
+                self.synth.push(&event);
+            }
         }
         let seen: Vec<Observation> = self.synth.drain_observations().collect();
         // A callback that appears can change the names of others (a number distinguishes two timers

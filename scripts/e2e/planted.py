@@ -394,7 +394,7 @@ class Victim:
         schedule(os.SCHED_OTHER, 0)
         process.stdin.write(b"x")
         # Computes until the files are written, but not for too long.
-        end, took = time.thread_time() + 0.2, b""
+        end, took = time.thread_time() + 0.5, b""
         while time.thread_time() < end and not took:
             took = process.stdout.read(8) or b""
         schedule(os.SCHED_FIFO, PRIORITY)

@@ -8,7 +8,8 @@ What one recording cannot judge:
 - `garbage`, `faults`: both are CPU time of the callback. `onbeat why` does not divide it further.
 - `writeback`: the callback computes meanwhile at a normal priority. Its own code can take more time than the kernel's
   threads, and other normal programs can have the CPU, too. The planted time is the CPU time that the kernel counts for
-  its worker threads. The time of interrupts is not in it.
+  its worker threads. The time of interrupts is not in it. If the disk takes longer than the callback waits, the
+  planted time is unknown.
 - `service`: the server's clock measures only its own part of a call. A thread of the pool must then take the response.
 - `big`: the receiver's clock measures only the CPU time for reading the message. Its way can take longer.
 """
@@ -91,6 +92,7 @@ RIGHT = {
 }
 # An execution counts from so much planted time on. Reading a big message takes 3 to 4 ms on a fast machine.
 LEAST_NS = {"big": 1e6, "writeback": 1e6}
+LEAST_ROWS = {"writeback": 2}
 # Other kinds that may take more time than the planted one.
 # - garbage: on a slow machine a collection lasts until after the next scan, which then waits for this execution.
 BESIDE = {"big": of_kind("transport"), "garbage": behind(VICTIM), "writeback": of_kind("runs")}
@@ -117,7 +119,7 @@ def judge(harness, cause, rows):
     named = sum(is_right(f) or BESIDE.get(cause, is_right)(f) for f in firsts)
     harness.figures.append(f"{cause} {share * 100:.1f} % of {planted / 1e6:.0f} ms, first in {named} of {len(rows)}")
     wrong = []
-    if len(rows) < 4:
+    if len(rows) < LEAST_ROWS.get(cause, 4):
         wrong.append(f"{cause}: only {len(rows)} executions met it")
     if share < SHARE or (named < 0.8 * len(rows) and cause != "quota"):
         wrong.append(f"{cause}: {share * 100:.1f} % of {planted / 1e6:.1f} ms attributed, first in {named} of "
@@ -172,6 +174,9 @@ def why_attributes_planted_causes_of_seventeen_kinds(harness):
     if not met["quota"]:
         harness.figures.append("quota: no control group with a quota can be made here")
         del met["quota"]
+    if len(met["writeback"]) < LEAST_ROWS["writeback"]:
+        harness.figures.append(f"writeback: the disk was too slow in all but {len(met['writeback'])} executions")
+        del met["writeback"]
     wrong = sum((judge(harness, cause, rows) for cause, rows in met.items()), [])
     if len(apart) < 4 or sorted(apart)[len(apart) // 2] > 1e6:
         wrong.append(f"one of two callbacks that only hurt together costs {apart} ns")

@@ -485,9 +485,9 @@ pub enum EventKind {
     Lost { probe: Name, count: u64 },
 }
 
-/// Who holds a published message back until its slot. The `message` of [`EventKind::Publish`] shows
-/// it: a multiple of 8, plus a number for the holder. Messages that nobody holds back have even
-/// addresses.
+/// The holder of a message that waits for its slot after the publication. The `message` of
+/// [`EventKind::Publish`] shows it: a multiple of 8, plus a number for the holder. Messages without a
+/// holder have even addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holder {
     /// The application's own process.

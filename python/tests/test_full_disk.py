@@ -10,7 +10,7 @@ from conftest import ROOT, TRACE
 
 import onbeat
 
-# The directory of the test, below a file system of this size: room for the tables of one small trace.
+# Mounts a file system of the size $0 over the directory `disk`, and runs the script $1 in it.
 DISK = 'mount -t tmpfs -o "size=$0k" none disk && cd disk && exec sh -ec "$1"'
 
 

@@ -242,10 +242,10 @@ impl<F: Facts> Known<'_, F> {
     /// Adds the pieces of the time from an item's publication to `until`, the start of the
     /// callback.
     fn arrives(&self, pieces: &mut Pieces, step: &ChainStep, until: u64) {
-        let sent = |name| self.history.sent_at(name, step.published_ns);
+        let sent = |name| self.history.sent_at(name, step.published_ns, until);
         if let Some(sent) = step.name.and_then(sent) {
             let held = piece(step.callback, Kind::Held, By::Nobody, None);
-            pieces.until(sent.min(until), held);
+            pieces.until(sent, held);
         }
         let is_timer = self.facts.kind_of(step.callback) == CallbackType::Timer;
         let stored = step.name.is_some_and(|n| self.facts.is_memory(n));

@@ -184,9 +184,9 @@ impl Thread {
 
     /// Returns the CPU that the thread has at `time`, or had last before this time.
     fn cpu_at(&self, time: u64) -> Option<u16> {
-        let mut latest = self.cpus.iter().rev();
-        let found = latest.find(|(from, _)| *from <= time);
-        found.map(|(_, cpu)| *cpu)
+        let until = self.cpus.partition_point(|(from, _)| *from <= time);
+        let latest = self.cpus.get(until.checked_sub(1)?)?;
+        Some(latest.1)
     }
 
     fn push(&mut self, begin: u64, end: u64, what: Off) {
@@ -605,12 +605,12 @@ impl History {
         of_topic.push_back(shaped);
     }
 
-    /// Returns the time at which a shaper sent an item of a topic. Returns `None` if no shaper held
-    /// the item back.
-    pub(crate) fn sent_at(&self, name: u32, published_ns: u64) -> Option<u64> {
+    /// Returns the time at which a shaper sent an item of a topic, not later than `until`. Returns
+    /// `None` if no shaper held the item back.
+    pub(crate) fn sent_at(&self, name: u32, published_ns: u64, until: u64) -> Option<u64> {
         let of_topic = self.shaped.get(&name)?;
         let from = of_topic.partition_point(|s| s.sent_ns < published_ns);
-        let mut later = of_topic.range(from..);
+        let mut later = of_topic.range(from..).take_while(|s| s.sent_ns <= until);
         let found = later.find(|s| s.published_ns == published_ns);
         found.map(|s| s.sent_ns)
     }

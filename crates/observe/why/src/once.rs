@@ -621,9 +621,9 @@ impl Spooled {
     }
 }
 
-/// A thread of the recording.
+/// The ids of a recorded thread, and the CPU that it is on.
 #[derive(Debug, Clone, Copy, Default)]
-struct Owner {
+struct RecordedThread {
     pid: u32,
     tid: u32,
     cpu: u16,
@@ -632,7 +632,7 @@ struct Owner {
 struct Replay<R> {
     records: Records<R>,
     subjects: Subjects,
-    threads: Vec<Owner>,
+    threads: Vec<RecordedThread>,
     /// The steps of each path. The key is the first field of a record of kind `CHAIN`: twice the
     /// number of the path, plus 1 if the chain is cut. `None` if no question asks for the path.
     paths: FxHashMap<u64, Option<Vec<PathStep>>>,
@@ -660,14 +660,14 @@ impl<R: Read> Replay<R> {
         match kind {
             record::THREAD => {
                 let (pid, tid, cpu) = (r.short()?, r.short()?, 0);
-                self.threads.push(Owner { pid, tid, cpu });
+                self.threads.push(RecordedThread { pid, tid, cpu });
             }
             record::LOST => {
                 let lost = EventKind::Lost {
                     probe: Default::default(),
                     count: 1,
                 };
-                self.event(Owner::default(), (now, now), lost);
+                self.event(RecordedThread::default(), (now, now), lost);
             }
             record::HELD => {
                 let held = Held {
@@ -771,7 +771,7 @@ impl<R: Read> Replay<R> {
                 let port = r.short()? as u16;
                 let kind = EventKind::SocketDrop { port, count: 1 };
                 let (tid, cpu) = (pid, 0);
-                self.event(Owner { pid, tid, cpu }, (now, now), kind);
+                self.event(RecordedThread { pid, tid, cpu }, (now, now), kind);
             }
             _ => {
                 return Err(wrong(
@@ -782,7 +782,7 @@ impl<R: Read> Replay<R> {
         Ok(())
     }
 
-    fn event(&mut self, thread: Owner, (time_ns, now): (u64, u64), kind: EventKind) {
+    fn event(&mut self, thread: RecordedThread, (time_ns, now): (u64, u64), kind: EventKind) {
         let event = Event {
             time_ns,
             cpu: thread.cpu,

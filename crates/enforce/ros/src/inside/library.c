@@ -356,9 +356,9 @@ static void describe(struct record *record, const struct publisher *publisher,
 	record->flags |= (item->waiting.born ? 0 : FLAG_BY_ARRIVAL) | (due->late ? FLAG_LATE : 0);
 }
 
-// Shows recorders which callback published the message, and when. The odd address says that the
-// message is held. The recorder sees the even one when the message is sent. The time 0 says that the
-// message is discarded.
+// Shows recorders which callback published the message, and when. The address plus 1 says that the
+// application holds the message (see `Holder` in onbeat-trace). The recorder sees the address itself
+// when the message is sent. The time 0 says that the message is discarded.
 static void trace_held(const struct publisher *publisher, const struct item *item, __s64 source)
 {
 	ros.trace_publish(publisher->rmw, (const char *)&item->message + 1, source);

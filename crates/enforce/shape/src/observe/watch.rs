@@ -391,3 +391,34 @@ impl Watcher {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onbeat_trace::text;
+
+    #[test]
+    fn a_held_item_counts_when_the_application_publishes_it_and_when_it_is_sent() {
+        let events = text::parse(
+            "
+1ms cpu0 7/7 publish rmw=0x10 message=0x901 source_ns=1ms
+2ms cpu0 7/8 publish rmw=0x10 message=0x901 source_ns=0
+3ms cpu0 9/9 publish rmw=0x20 message=0xa03 source_ns=3ms
+4ms cpu0 9/8 publish rmw=0x20 message=0xa00 source_ns=4ms
+5ms cpu0 9/9 publish rmw=0x20 message=0xa03 source_ns=0
+6ms cpu0 7/7 publish rmw=0x10 message=0x77 source_ns=6ms
+7ms cpu0 7/7 wait
+",
+        )
+        .expect("events");
+        let seen = events.iter().filter_map(without_holds);
+        let seen = seen.map(|event| match event.kind {
+            EventKind::Publish { message, .. } => (event.time_ns / 1_000_000, message),
+            _ => (event.time_ns / 1_000_000, 0),
+        });
+        assert_eq!(
+            seen.collect::<Vec<_>>(),
+            [(1, 0x900), (4, 0xa00), (6, 0x77), (7, 0)]
+        );
+    }
+}

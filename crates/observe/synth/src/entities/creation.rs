@@ -281,8 +281,8 @@ impl Entities {
         let mut looks = self.get(e).looks;
         change(&mut looks);
         let slot = self.free_slot(p, &looks, Some(e));
-        let it = self.get_mut(e);
-        (it.looks, it.slot, it.vertex) = (looks, slot, None);
+        self.change_looks(p, e, looks, slot);
+        self.get_mut(e).vertex = None;
     }
 
     pub(crate) fn set_callback(

@@ -86,7 +86,7 @@ pub(crate) struct ClientGid {
 
 /// The properties of an entity that are part of its id. Entities of one process with equal
 /// properties differ in their [slots](Entity::slot).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Looks {
     pub(crate) kind: EntityKind,
     pub(crate) node: Option<NodeId>,

@@ -34,16 +34,15 @@ impl Entities {
 
     fn end_node(&mut self, p: ProcessIndex, node: NodeId, time: u64) {
         let entities = self.process(p).entities.iter().copied();
-        let (own, others): (Vec<EntityId>, Vec<EntityId>) =
-            entities.partition(|&e| self.node_of_entity(e) == Some(node));
-        let has_handle = self.process(p).node_handles.values().any(|&n| n == node);
+        let of_node = entities.filter(|&e| self.node_of_entity(e) == Some(node));
+        let own: Vec<EntityId> = of_node.collect();
+        let has_handle = self.process(p).node_handles.has(node);
         if has_handle || own.iter().any(|&e| !self.get(e).infrastructure) {
             return;
         }
-        let process = self.process_mut(p);
-        process.entities = others;
-        process.forget_node(node);
+        self.process_mut(p).forget_node(node);
         for e in own {
+            self.leave_process(p, e);
             self.end_entity(e);
             // The node ended long ago, and so did the endpoint.
             if self.ended.dead.back().is_some_and(|dead| dead.1 == e) {
@@ -108,7 +107,7 @@ impl Entities {
     pub(crate) fn mark_nodes(&self, marks: &mut Marks) {
         for process in &self.processes.list {
             let clocks = process.clocks.values().filter_map(|clock| clock.node);
-            let handles = process.node_handles.values().copied();
+            let handles = process.node_handles.nodes();
             let nodes = process.nodes.iter().chain(&process.fallback).copied();
             for node in nodes.chain(handles).chain(clocks) {
                 self.nodes.mark(node, marks);
@@ -123,6 +122,7 @@ impl Entities {
 
     pub(crate) fn forget_vertices(&mut self, forgotten: &Marks) {
         let is_gone = |v: VertexId| forgotten.has(v.index());
+        self.holders.retain(|&v, _| !is_gone(v));
         for entity in &mut self.list {
             if entity.vertex.is_some_and(is_gone) {
                 entity.vertex = None;

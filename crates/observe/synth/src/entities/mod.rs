@@ -9,6 +9,7 @@ mod names;
 mod nodes;
 mod process;
 mod rings;
+mod slots;
 mod timers;
 
 pub(crate) use creation::Creation;
@@ -19,11 +20,12 @@ pub(crate) use nodes::Nodes;
 pub(crate) use process::{HandleKind, Process, Processes};
 
 use super::ids::{EntityId, NodeId, ProcessIndex};
-use crate::index::NameId;
+use crate::index::{NameId, VertexId};
 use crate::naming::NameRules;
 use entity::{is_infrastructure, Looks};
 use onbeat_document::schema::Qos;
 use process::Tie;
+use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 #[derive(Debug, Clone, Default)]
@@ -70,6 +72,8 @@ pub(crate) struct Entities {
     list: Vec<Entity>,
     endpoints: Vec<Endpoints>,
     ended: Ended,
+    /// The entities that each vertex belongs to, and some that have left it or ended.
+    holders: FxHashMap<VertexId, Vec<EntityId>>,
     pub(crate) name_rules: NameRules,
     pub(crate) renamed: BTreeMap<NameId, Renamed>,
     pub(crate) qos: BTreeMap<(EntityKind, NodeId, NameId), BTreeSet<Qos>>,
@@ -188,14 +192,16 @@ impl Entities {
             if new.kind == EntityKind::Timer && o.kind() == new.kind && o.process == p {
                 // rclpy makes a timer for each wait with a time-out, so the place is used again.
                 place = Some(old);
+                self.leave_process(p, old);
             } else {
-                self.process_mut(p).entities.retain(|&x| x != old);
+                self.leave_process(p, old);
                 self.end_entity(old);
             }
         }
-        entity.slot = self.free_slot(p, &entity.looks, old);
-        let name = entity.looks.name;
-        let known = place.is_some();
+        entity.slot = self.free_slot(p, &entity.looks, None);
+        let looks = entity.looks;
+        let (name, number) = (looks.name, entity.slot.number);
+        let vertices: Vec<VertexId> = entity.vertices().collect();
         let e = match place.or_else(|| self.ended.free.pop()) {
             Some(e) => {
                 self.list[e.index()] = entity;
@@ -206,10 +212,12 @@ impl Entities {
                 EntityId::new(self.list.len() - 1)
             }
         };
-        let process = self.process_mut(p);
-        if !known {
-            process.entities.push(e);
+        for v in vertices {
+            self.add_holder(v, e);
         }
+        let process = self.process_mut(p);
+        process.entities.insert(e);
+        process.slots.add(looks, number, e);
         process.handles.extend(handles.map(|h| (h, e)));
         if let Some(name) = name {
             if self.endpoints.len() <= name.index() {
@@ -278,14 +286,20 @@ impl Entities {
         for node in process.nodes.into_iter().chain(process.fallback) {
             self.nodes.set_dead(node, self.now_ns);
         }
+        // The lists of endpoints are swept once per name, since a name may have many endpoints.
+        let mut names = BTreeSet::new();
         for e in process.entities {
-            self.end_entity(e);
+            names.extend(self.get(e).name());
+            self.end(e);
+        }
+        for name in names {
+            self.sweep_endpoints(name);
         }
     }
 
     pub(crate) fn fini(&mut self, p: ProcessIndex, handle: u64) {
         // A later node of the same name is the same node.
-        if let Some(node) = self.process_mut(p).node_handles.remove(&handle) {
+        if let Some(node) = self.process_mut(p).node_handles.remove(handle) {
             self.nodes.set_destroyed(node, self.now_ns);
         }
         let process = self.process_mut(p);
@@ -299,22 +313,43 @@ impl Entities {
         // The next timer at this address is unrelated.
         let timer = process.handles.remove(&(HandleKind::Timer, handle));
         for e in ended.into_iter().flatten().chain(timer) {
-            self.process_mut(p).entities.retain(|&x| x != e);
+            self.leave_process(p, e);
             self.end_entity(e);
         }
     }
 
     fn end_entity(&mut self, e: EntityId) {
-        let entity = &mut self.list[e.index()];
-        if !std::mem::take(&mut entity.live) {
-            return;
-        }
-        let kind = entity.kind();
-        let name = entity.name().map(NameId::index);
+        let entity = self.get(e);
+        let (kind, name) = (entity.kind(), entity.name().map(NameId::index));
         if let Some(ends) = name.and_then(|n| self.endpoints.get_mut(n)) {
             if let Some(list) = ends.of_kind(kind) {
                 list.retain(|&x| x != e);
             }
+        }
+        self.end(e);
+    }
+
+    fn sweep_endpoints(&mut self, name: NameId) {
+        let list = &self.list;
+        let Some(ends) = self.endpoints.get_mut(name.index()) else {
+            return;
+        };
+        let Endpoints {
+            publishers,
+            subscriptions,
+            services,
+            clients,
+        } = ends;
+        for of_kind in [publishers, subscriptions, services, clients] {
+            of_kind.retain(|e| list[e.index()].live);
+        }
+    }
+
+    /// Ends an entity that the caller removes from the lists of endpoints.
+    fn end(&mut self, e: EntityId) {
+        let entity = &mut self.list[e.index()];
+        if !std::mem::take(&mut entity.live) {
+            return;
         }
         if matches!(&entity.role, Role::Timer(timer) if !timer.ran) {
             // rclpy makes a timer for each wait with a time-out, and none of its items is in
@@ -350,25 +385,78 @@ impl Entities {
         self.ended.gone.pop()
     }
 
+    /// Removes an entity from the list of its process, so that its slot is free.
+    fn leave_process(&mut self, p: ProcessIndex, e: EntityId) {
+        let (looks, number) = {
+            let it = self.get(e);
+            (it.looks, it.slot.number)
+        };
+        let process = self.process_mut(p);
+        process.entities.remove(&e);
+        process.slots.remove(&looks, number, e);
+    }
+
     /// Returns the lowest free slot for an entity with these looks in the process. The slot of the
-    /// entity `but` counts as free, so that an entity that replaces `but` gets the same slot in
-    /// every run.
-    fn free_slot(&self, p: ProcessIndex, looks: &Looks, but: Option<EntityId>) -> Slot {
-        let entities = self.process(p).entities.iter();
-        let alike = entities.filter(|&&x| Some(x) != but).map(|&x| self.get(x));
-        let taken = alike.filter(|o| o.looks == *looks && !o.is_spent());
-        let mut taken: Vec<u32> = taken.map(|o| o.slot.number).collect();
-        taken.sort_unstable();
-        let mut free = 0;
-        for slot in taken {
-            if slot > free {
-                break;
-            }
-            free = slot + 1;
-        }
+    /// entity `but` counts as free.
+    fn free_slot(&mut self, p: ProcessIndex, looks: &Looks, but: Option<EntityId>) -> Slot {
+        let list = &self.list;
+        let but = but.map(|e| (list[e.index()].slot.number, e));
+        let slots = &mut self.processes.list[p.index()].slots;
         Slot {
-            number: free,
+            number: slots.lowest_free(looks, but, |e| !list[e.index()].is_spent()),
             sure: looks.are_known(),
         }
+    }
+
+    /// Gives an entity new looks and a slot among those entities of its process that look alike.
+    fn change_looks(&mut self, p: ProcessIndex, e: EntityId, looks: Looks, slot: Slot) {
+        let it = &mut self.list[e.index()];
+        let before = std::mem::replace(&mut it.looks, looks);
+        let old = std::mem::replace(&mut it.slot, slot);
+        let process = &mut self.processes.list[p.index()];
+        if process.entities.contains(&e) {
+            process.slots.remove(&before, old.number, e);
+            process.slots.add(looks, slot.number, e);
+        }
+    }
+
+    /// Records that an entity whose node is unknown belongs to the stand-in `node`.
+    pub(crate) fn set_stand_in(&mut self, e: EntityId, node: NodeId) {
+        let it = self.get(e);
+        let (p, mut looks, slot) = (it.process, it.looks, it.slot);
+        looks.node = Some(node);
+        self.change_looks(p, e, looks, slot);
+    }
+
+    // ---- vertices
+
+    pub(crate) fn set_vertex(&mut self, e: EntityId, v: VertexId) {
+        self.get_mut(e).vertex = Some(v);
+        self.add_holder(v, e);
+    }
+
+    pub(crate) fn add_caller(&mut self, e: EntityId, caller: Option<NodeId>, v: VertexId) {
+        self.get_mut(e).callers.push((caller, v));
+        self.add_holder(v, e);
+    }
+
+    fn add_holder(&mut self, v: VertexId, e: EntityId) {
+        let list = &self.list;
+        let holders = self.holders.entry(v).or_default();
+        if !holders.contains(&e) {
+            holders.retain(|h| list[h.index()].live && list[h.index()].vertices().any(|o| o == v));
+            holders.push(e);
+        }
+    }
+
+    /// Returns the entities of a process that exist and have the vertex.
+    pub(crate) fn holders_of(
+        &self,
+        p: ProcessIndex,
+        v: VertexId,
+    ) -> impl Iterator<Item = (EntityId, &Entity)> {
+        let holders = self.holders.get(&v).into_iter().flatten();
+        let entities = holders.map(|&e| (e, self.get(e)));
+        entities.filter(move |(_, it)| it.live && it.process == p && it.vertices().any(|o| o == v))
     }
 }

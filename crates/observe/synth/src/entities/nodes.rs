@@ -302,13 +302,13 @@ impl Entities {
     /// cannot.
     fn known_node(&self, p: ProcessIndex, handle: u64, name: NameId) -> Option<NodeId> {
         let process = self.process(p);
-        let has_handle = |node: NodeId| process.node_handles.values().any(|&n| n == node);
+        let has_handle = |node| handle != 0 && process.node_handles.has(node);
         let mut nodes = process.nodes.iter().copied();
-        nodes.find(|&n| self.nodes.get(n).name == name && !(handle != 0 && has_handle(n)))
+        nodes.find(|&n| self.nodes.get(n).name == name && !has_handle(n))
     }
 
     pub(crate) fn node_of_handle(&self, p: ProcessIndex, handle: u64) -> Option<NodeId> {
-        self.process(p).node_handles.get(&handle).copied()
+        self.process(p).node_handles.get(handle)
     }
 
     pub(crate) fn fallback_node(&mut self, p: ProcessIndex) -> NodeId {

@@ -1,6 +1,7 @@
 //! The processes, and the entity for which each of their handles stands.
 
 use super::entity::TimeBase;
+use super::slots::Slots;
 use crate::ids::{EntityId, NodeId, ProcessIndex};
 use crate::index::NameId;
 use crate::values::Gid;
@@ -34,6 +35,44 @@ pub(crate) enum Tie {
     IntraObject,
 }
 
+/// The nodes by their addresses. Several addresses may be those of one node.
+#[derive(Debug, Clone, Default)]
+pub(super) struct NodeHandles {
+    of: FxHashMap<u64, NodeId>,
+    counts: FxHashMap<NodeId, usize>,
+}
+
+impl NodeHandles {
+    pub(super) fn get(&self, handle: u64) -> Option<NodeId> {
+        self.of.get(&handle).copied()
+    }
+
+    pub(super) fn insert(&mut self, handle: u64, node: NodeId) {
+        self.remove(handle);
+        self.of.insert(handle, node);
+        *self.counts.entry(node).or_default() += 1;
+    }
+
+    pub(super) fn remove(&mut self, handle: u64) -> Option<NodeId> {
+        let node = self.of.remove(&handle)?;
+        if let Some(count) = self.counts.get_mut(&node) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&node);
+            }
+        }
+        Some(node)
+    }
+
+    pub(super) fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.counts.keys().copied()
+    }
+
+    pub(super) fn has(&self, node: NodeId) -> bool {
+        self.counts.contains_key(&node)
+    }
+}
+
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Clock {
     pub(super) node: Option<NodeId>,
@@ -63,11 +102,12 @@ struct Created {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Process {
     pub(super) handles: FxHashMap<(HandleKind, u64), EntityId>,
-    pub(super) node_handles: FxHashMap<u64, NodeId>,
+    pub(super) node_handles: NodeHandles,
     pub(super) clocks: FxHashMap<u64, Clock>,
     pub(super) ties: FxHashMap<(Tie, u64), u64>,
     pub(crate) nodes: Vec<NodeId>,
-    pub(crate) entities: Vec<EntityId>,
+    pub(crate) entities: BTreeSet<EntityId>,
+    pub(super) slots: Slots,
     pub(crate) rings: Rings,
     pub(super) found: bool,
     pub(crate) late: bool,

@@ -13,9 +13,8 @@ impl Entities {
     }
 
     fn timers_mut(&mut self, p: ProcessIndex, mut change: impl FnMut(&mut Timer)) {
-        for i in 0..self.process(p).entities.len() {
-            let e = self.process(p).entities[i];
-            if let Some(timer) = self.get_mut(e).timer_mut() {
+        for e in &self.processes.list[p.index()].entities {
+            if let Some(timer) = self.list[e.index()].timer_mut() {
                 change(timer);
             }
         }
@@ -33,23 +32,29 @@ impl Entities {
         if was_spent && self.is_replaced(e) {
             let looks = self.get(e).looks;
             let slot = self.free_slot(p, &looks, Some(e));
-            let it = self.get_mut(e);
-            (it.slot, it.vertex) = (slot, None);
+            self.change_looks(p, e, looks, slot);
+            self.get_mut(e).vertex = None;
         }
     }
 
     fn is_replaced(&self, e: EntityId) -> bool {
         let it = self.get(e);
-        let mut entities = self.process(it.process).entities.iter();
-        entities.any(|&x| {
+        let slots = &self.process(it.process).slots;
+        let mut holders = slots.holders(&it.looks, it.slot.number);
+        holders.any(|x| {
             let o = self.get(x);
-            x != e && o.looks == it.looks && o.slot == it.slot && !o.is_spent()
+            x != e && o.slot == it.slot && !o.is_spent()
         })
     }
 
     pub(crate) fn timer_cancel(&mut self, p: ProcessIndex, timer: u64) {
-        if let Some(timer) = self.timer_mut(p, timer) {
+        let Some(e) = self.handle(p, HandleKind::Timer, timer) else {
+            return;
+        };
+        if let Some(timer) = self.get_mut(e).timer_mut() {
             timer.cancelled = true;
+            let (looks, number) = (self.get(e).looks, self.get(e).slot.number);
+            self.process_mut(p).slots.may_be_free(&looks, number);
         }
     }
 

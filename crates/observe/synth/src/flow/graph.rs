@@ -224,6 +224,27 @@ pub(crate) struct Graph {
     free: Vec<VertexId>,
     made: u64,
     edge_of: FxHashMap<(VertexId, VertexId, NameId, Route), EdgeId>,
+    of_slot: FxHashMap<OfSlot, Vec<VertexId>>,
+}
+
+/// The properties of a vertex that stay as long as the vertex is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct OfSlot {
+    kind: CallbackType,
+    name: Option<NameId>,
+    period_ns: Option<u64>,
+    slot: u32,
+}
+
+impl VertexLooks {
+    fn of_slot(&self, slot: Slot) -> OfSlot {
+        OfSlot {
+            kind: self.kind,
+            name: self.name,
+            period_ns: self.period_ns,
+            slot: slot.number,
+        }
+    }
 }
 
 impl Graph {
@@ -295,6 +316,7 @@ impl Graph {
         symbol: Option<NameId>,
     ) -> VertexId {
         self.made += 1;
+        let of_slot = looks.of_slot(slot);
         let vertex = Vertex {
             looks,
             stand_in,
@@ -308,7 +330,7 @@ impl Graph {
             is_forgotten: false,
             ended_ns: None,
         };
-        match self.free.pop() {
+        let v = match self.free.pop() {
             Some(v) => {
                 self.vertices[v.index()] = vertex;
                 v
@@ -317,7 +339,9 @@ impl Graph {
                 self.vertices.push(vertex);
                 VertexId::new(self.vertices.len() - 1)
             }
-        }
+        };
+        self.of_slot.entry(of_slot).or_default().push(v);
+        v
     }
 
     pub(crate) fn kept(&self) -> impl Iterator<Item = (VertexId, &Vertex)> {
@@ -340,6 +364,10 @@ impl Graph {
         for vertex in &mut self.vertices {
             vertex.runs.ended.retain(|publisher| !is_gone(publisher.0));
         }
+        self.of_slot.retain(|_, of| {
+            of.retain(|&v| !is_gone(v));
+            !of.is_empty()
+        });
         self.edges
             .retain(|edge| !is_gone(edge.from) && !is_gone(edge.to));
         self.edge_of.clear();
@@ -385,7 +413,7 @@ impl Flow {
             self.node_of(cx, e);
         }
         let v = self.find_or_insert(cx, kind, e, None);
-        cx.entities.get_mut(e).vertex = Some(v);
+        cx.entities.set_vertex(e, v);
         v
     }
 
@@ -407,7 +435,7 @@ impl Flow {
         }
         self.node_of(cx, e);
         let v = self.find_or_insert(cx, CallbackType::Service, e, caller);
-        cx.entities.get_mut(e).callers.push((caller, v));
+        cx.entities.add_caller(e, caller, v);
         v
     }
 
@@ -430,7 +458,7 @@ impl Flow {
             Some(node) => node,
             None => {
                 let node = cx.entities.stand_in(it.process);
-                cx.entities.get_mut(e).looks.node = Some(node);
+                cx.entities.set_stand_in(e, node);
                 node
             }
         };
@@ -500,23 +528,20 @@ impl Flow {
                 && nodes.settled(v.stand_in) == node
         };
         let alike = |v: &Vertex| {
-            !v.is_forgotten
-                && v.rank.0.number == slot.number
-                && v.looks.kind == looks.kind
-                && (nodes.settled(v.node()) == node || same_clock(v))
-                && v.looks.name == looks.name
-                && v.looks.period_ns == looks.period_ns
+            (nodes.settled(v.node()) == node || same_clock(v))
                 && settled(v.looks.caller) == settled(looks.caller)
         };
-        let found = VertexId::new(self.graph.vertices.iter().position(alike)?);
+        let known = self.graph.of_slot.get(&looks.of_slot(slot))?;
+        let known = known.iter().copied();
+        let found = known.filter(|&v| alike(self.graph.vertex(v))).min()?;
         // A vertex of a live entity is not reused.
-        let has_it = |&other: &EntityId| {
-            let o = cx.entities.get(other);
-            let lives = other != e && !o.is_spent();
-            lives && (o.vertex == Some(found) || o.callers.contains(&(looks.caller, found)))
-        };
-        let process = cx.entities.process(cx.entities.get(e).process);
-        (!process.entities.iter().any(has_it)).then_some(found)
+        let process = cx.entities.get(e).process;
+        let mut holders = cx.entities.holders_of(process, found);
+        let is_used = holders.any(|(other, o)| {
+            let has_it = o.vertex == Some(found) || o.callers.contains(&(looks.caller, found));
+            other != e && !o.is_spent() && has_it
+        });
+        (!is_used).then_some(found)
     }
 
     pub(crate) fn set_symbol(&mut self, cx: &Context, e: EntityId, symbol: NameId) {

@@ -145,9 +145,8 @@ impl Flow {
         if cx.entities.get(polled).nests.polled || self.graph.vertex(own).runs.count > 0 {
             return false;
         }
-        let entity = cx.entities.get_mut(polled);
-        entity.nests.polled = true;
-        entity.vertex = Some(to);
+        cx.entities.get_mut(polled).nests.polled = true;
+        cx.entities.set_vertex(polled, to);
         self.graph.redirect(own, to);
         true
     }

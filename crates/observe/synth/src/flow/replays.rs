@@ -57,6 +57,10 @@ impl Score {
 
 const MAX_REPLAYS: usize = 8;
 
+/// The maximum number of subscriptions that a replay joins. A synchroniser in C++ has at most nine
+/// inputs, one in Python has any number.
+const MAX_MEMBERS: usize = 64;
+
 #[derive(Debug, Clone, Default)]
 pub(super) struct Replays(Vec<Replay>);
 
@@ -72,12 +76,22 @@ impl Replay {
     }
 
     fn add(&mut self, member: usize, number: u64, stamp: u64) {
+        if self.has_too_many() {
+            return;
+        }
         let place = self.members.iter().position(|&m| m == member);
         let place = place.unwrap_or_else(|| {
             self.members.push(member);
+            if self.has_too_many() {
+                self.inputs.clear();
+                self.steps.clear();
+            }
             self.begin_again();
             self.members.len() - 1
         });
+        if self.has_too_many() {
+            return;
+        }
         let kept = MAX_WAITING * self.members.len();
         self.inputs.push_back((place, (stamp, number)));
         if self.inputs.len() > kept {
@@ -92,6 +106,15 @@ impl Replay {
         if self.steps.len() > kept {
             self.steps.pop_front();
         }
+    }
+
+    fn joins(&self) -> bool {
+        self.members.len() > 1 && !self.has_too_many()
+    }
+
+    /// Reports whether the replay has ended because it would join too many subscriptions.
+    fn has_too_many(&self) -> bool {
+        self.members.len() > MAX_MEMBERS
     }
 
     fn begin_again(&mut self) {
@@ -156,8 +179,8 @@ impl Replays {
     /// Returns the number of the replay of the synchroniser `filter`, if its calls show inputs of
     /// several subscriptions.
     pub(super) fn of_filter(&self, filter: u64) -> Option<usize> {
-        let joins = |r: &Replay| r.filter == Some(filter) && r.members.len() > 1;
-        self.0.iter().position(joins)
+        let of_filter = |r: &Replay| r.filter == Some(filter) && r.joins();
+        self.0.iter().position(of_filter)
     }
 
     /// Returns the number of the replay that joins the inputs of all subscriptions by the
@@ -165,7 +188,7 @@ impl Replays {
     pub(super) fn of_all(&self, approximate: bool) -> Option<usize> {
         let same = |r: &Replay| r.filter.is_none() && r.policy.is_approximate() == approximate;
         let at = self.0.iter().position(same)?;
-        (self.0[at].members.len() > 1).then_some(at)
+        self.0[at].joins().then_some(at)
     }
 
     pub(super) fn members(&self, replay: usize) -> &[usize] {

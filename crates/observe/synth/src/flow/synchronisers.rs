@@ -1223,7 +1223,7 @@ fn several_subscriptions(cx: &Context, e: EntityId) -> bool {
             && !o.infrastructure
     };
     let process = cx.entities.process(it.process);
-    process.entities.iter().filter(alike).count() > 1
+    process.entities.iter().filter(alike).nth(1).is_some()
 }
 
 #[cfg(test)]

@@ -32,6 +32,16 @@ struct Item {
     discarded: bool,
 }
 
+impl Item {
+    /// Returns the kind of loss of the item: `loss`, unless a shaper discarded the item.
+    fn lost_by(&self, loss: Loss) -> Loss {
+        match self.discarded {
+            true => Loss::Discarded,
+            false => loss,
+        }
+    }
+}
+
 type Place = (EntityId, u64);
 
 #[derive(Debug, Clone, Default)]
@@ -505,9 +515,6 @@ impl Topics {
     /// Returns the kind of loss of an item, in the case that the subscription took a later item of
     /// the same publisher.
     fn skipped(&self, entities: &Entities, subscription: EntityId, item: (Place, u64)) -> Loss {
-        if self.item(item.0).is_some_and(|item| item.discarded) {
-            return Loss::Discarded;
-        }
         if let Some((depth, replaced_ns)) = self.replaced(entities, subscription, item) {
             return Loss::Overwritten { depth, replaced_ns };
         }
@@ -716,6 +723,7 @@ impl Flow {
                 let route = Route::Topic;
                 let hop = Hop { to, name, route };
                 let loss = self.ways.topics.left_over(&cx.entities, s, publisher);
+                let loss = item.lost_by(loss);
                 self.outcome((item.vertex, hop), item.time, Outcome::Lost(loss));
                 let lost = (item.vertex, item.lineages, item.time);
                 self.lose(lost, hop, 1, false);
@@ -826,6 +834,7 @@ impl Flow {
             true => Loss::BeforeFirstTake,
             false => topics.skipped(&cx.entities, subscription, (place, item.time)),
         };
+        let loss = item.lost_by(loss);
         let overwritten = matches!(loss, Loss::Overwritten { .. });
         self.outcome((lost.0, hop), lost.2, Outcome::Lost(loss));
         self.lose(lost, hop, 1, overwritten);
@@ -852,7 +861,7 @@ impl Flow {
             let loss = topics.left_over(&cx.entities, subscription, c.publisher);
             for sequence in c.next..topics.next_sequence(c.publisher) {
                 if let Some(item) = topics.item((c.publisher, sequence)) {
-                    left.push((item.vertex, item.time, loss));
+                    left.push((item.vertex, item.time, item.lost_by(loss)));
                 }
             }
         }
@@ -907,7 +916,7 @@ impl Flow {
         let untaken = takers.filter_map(|&s| {
             let (to, name, route) = (cx.entities.get(s).vertex?, name?, Route::Topic);
             let loss = topics.left_over(&cx.entities, s, place.0);
-            Some((Hop { to, name, route }, loss))
+            Some((Hop { to, name, route }, item.lost_by(loss)))
         });
         let (from, time) = (item.vertex, item.time);
         for (hop, loss) in untaken.collect::<Vec<_>>() {

@@ -99,3 +99,74 @@ fn the_model_keeps_the_users_name_rules_and_merging_requires_the_same_rules() {
     let refused = merge(vec![a, other]).unwrap_err().to_string();
     assert!(refused.contains("--normalise"), "{refused}");
 }
+
+/// How many objects of one name the test creates. A search through all objects of a process for
+/// each new object would take minutes.
+const MANY: u64 = 1000;
+
+fn calls(pid: u64, start: &str) -> String {
+    let call = |i: u64| {
+        let callback = 0x100_008 + 64 * i;
+        let start = start.replace("ADDRESS", &format!("{:#x}", 0x100_000 + 64 * i));
+        let start = start.replace("STAMP", &i.to_string());
+        format!(
+            "2ms cpu0 {pid}/{pid} {start}\n\
+             2ms cpu0 {pid}/{pid} callback_start callback={callback:#x}\n\
+             2ms cpu0 {pid}/{pid} callback_end callback={callback:#x}\n"
+        )
+    };
+    (0..MANY).map(call).collect()
+}
+
+#[test]
+fn any_number_of_callbacks_nodes_and_topics_of_a_process_get_their_own_ids() {
+    let timers = |pid: u64, nodes: bool| {
+        let mut trace = String::new();
+        for address in (0..MANY).map(|i| 0x100_000 + 64 * i) {
+            let node = if nodes { address + 1 } else { 1 };
+            let lines = [
+                format!("node_init node={node:#x} rmw=0x2 name=n"),
+                format!("timer_init timer={address:#x} period_ns=10ms"),
+                format!(
+                    "timer_callback timer={address:#x} callback={:#x}",
+                    address + 8
+                ),
+                format!("timer_node timer={address:#x} node={node:#x}"),
+            ];
+            trace += &lines
+                .map(|line| format!("1ms cpu0 {pid}/{pid} {line}\n"))
+                .concat();
+        }
+        trace + &calls(pid, "timer_call timer=ADDRESS")
+    };
+    let subscriptions = |same: bool| {
+        let mut trace = "1ms cpu0 10/10 node_init node=0x1 rmw=0x2 name=n\n".to_string();
+        for i in 0..MANY {
+            let (address, topic) = (0x100_000 + 64 * i, if same { 0 } else { i });
+            let (object, callback) = (address + 4, address + 8);
+            let lines = [
+                format!("subscription_init subscription={address:#x} node=0x1 rmw={address:#x} topic=/t{topic}"),
+                format!("subscription_object subscription={address:#x} object={object:#x}"),
+                format!("subscription_callback object={object:#x} callback={callback:#x}"),
+            ];
+            trace += &lines
+                .map(|line| format!("1ms cpu0 10/10 {line}\n"))
+                .concat();
+        }
+        trace + &calls(10, "take rmw=ADDRESS source_ns=STAMP")
+    };
+    let restarted = timers(10, false) + "3ms cpu0 10/10 exit\n" + &timers(11, false);
+    for (trace, last, executions) in [
+        (timers(10, false), "/n:timer(10ms)#1000", 1),
+        (restarted, "/n:timer(10ms)#1000", 2),
+        (timers(10, true), "/n#1000:timer(10ms)", 1),
+        (subscriptions(true), "/n:subscription(/t0)#1000", 1),
+        (subscriptions(false), "/n:subscription(/t999)", 1),
+    ] {
+        let model = model(&trace);
+        assert_eq!(model.callbacks.len() as u64, MANY, "{last}");
+        let callback = model.callbacks.iter().find(|c| c.id == last);
+        let callback = callback.unwrap_or_else(|| panic!("{last} is missing"));
+        assert_eq!(callback.figures.exec_ns.count(), executions, "{last}");
+    }
+}

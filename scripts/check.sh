@@ -11,7 +11,7 @@
 #   watch     a live model for 24 h of processes that come and go (some minutes): memory grows by at most 5 %;
 #             watch live, plants, faults, cost: onbeat monitor beside a running application (root; watch --help)
 #   hold      1000 random faults of an application that holds its outputs back (root; some minutes; hold --help)
-#   aarch64   onbeat for aarch64 under qemu-user: models of the recorded traces equal those of this machine (some minutes)
+#   aarch64   the packages for aarch64 under qemu-user: models of the recorded traces equal those of this machine (some minutes)
 #   package   the packages that ./dev package has made, in clean roots (root; some minutes); more words choose tests
 # Without a word: loom, miri, soak. ./dev test runs loom and miri-lib.
 set -euo pipefail

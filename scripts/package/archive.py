@@ -11,14 +11,14 @@ import licences
 import programs
 
 
-def make(built, to):
+def make(target, to):
     """Makes the archive in a folder; its path."""
-    name = f"onbeat-{programs.version()}-x86_64-linux"
+    name = f"onbeat-{programs.version()}-{target.machine}-linux"
     path = os.path.join(to, name + ".tar.gz")
     os.makedirs(to, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         tree = os.path.join(scratch, name)
-        files.place(built, tree)
+        files.place(target, tree)
         documents = os.path.join(tree, "share/doc/onbeat")
         files.write(os.path.join(documents, "third-party-licences.txt"), licences.whole())
         for document in ("LICENSE", "README.md", "CHANGELOG.md"):

@@ -55,7 +55,7 @@ def made(pattern):
 
 def built():
     """The folder with the built programs."""
-    return os.path.join(programs.TARGET_FOLDER, programs.TARGET, "release")
+    return programs.X86_64.built()
 
 
 def put(root, path):
@@ -112,7 +112,7 @@ def lintian_finds_no_error():
     if not shutil.which("lintian"):
         subprocess.run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", "lintian"], check=True,
                        stdout=subprocess.DEVNULL, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"})
-    said = subprocess.run(["lintian", "--allow-root", "--fail-on=error", made("onbeat_*.deb")], capture_output=True, text=True,
+    said = subprocess.run(["lintian", "--allow-root", "--fail-on=error", made("onbeat_*_amd64.deb")], capture_output=True, text=True,
                           check=False)
     print(said.stdout, end="")
     assert said.returncode == 0, said.stdout + said.stderr
@@ -125,14 +125,14 @@ def packages_have_the_same_bytes_again():
     while time.localtime().tm_sec == before:
         time.sleep(0.1)
     with tempfile.TemporaryDirectory() as again:
-        for make, pattern in ((debian.make, "onbeat_*.deb"), (archive.make, "onbeat-*-x86_64-linux.tar.gz")):
-            assert filecmp.cmp(make(built(), again), made(pattern), shallow=False), f"{pattern} differs"
+        for make, pattern in ((debian.make, "onbeat_*_amd64.deb"), (archive.make, "onbeat-*-x86_64-linux.tar.gz")):
+            assert filecmp.cmp(make(programs.X86_64, again), made(pattern), shallow=False), f"{pattern} differs"
 
 
 @test
 def debian_package_installs_records_and_leaves_nothing():
     """Install, use, remove, purge."""
-    package = made("onbeat_*.deb")
+    package = made("onbeat_*_amd64.deb")
     with roots.root(SUITE, *WITHIN) as root:
         install_ros(root)
         before = root.files()
@@ -179,7 +179,7 @@ def compile_by_pkg_config(root, source):
     """The example, compiled with what pkg-config says of the installed package."""
     program = root.path("/tmp/tasks-pkg-config")
     words = subprocess.run(["pkg-config", "--cflags", "--libs", "onbeat"], capture_output=True, text=True, check=True,
-                           env={**os.environ, "PKG_CONFIG_LIBDIR": root.path(f"/usr/lib/{debian.MULTIARCH}/pkgconfig")})
+                           env={**os.environ, "PKG_CONFIG_LIBDIR": root.path(f"/usr/lib/{programs.X86_64.multiarch}/pkgconfig")})
     subprocess.run(["cc", "-std=c11", source, "-o", program, *words.stdout.split()], check=True)
     return program
 
@@ -195,7 +195,7 @@ def compile_by_cmake(root, source):
                    f"add_executable(tasks {source})\ntarget_link_libraries(tasks onbeat::onbeat)\n"
                    f"add_executable(tasks-static {source})\ntarget_link_libraries(tasks-static onbeat::static)\n")
     build = os.path.join(folder, "build")
-    for words in (["-S", folder, "-B", build, f"-Donbeat_DIR={root.path(f'/usr/lib/{debian.MULTIARCH}/cmake/onbeat')}",
+    for words in (["-S", folder, "-B", build, f"-Donbeat_DIR={root.path(f'/usr/lib/{programs.X86_64.multiarch}/cmake/onbeat')}",
                    "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON"], ["--build", build]):
         done = subprocess.run(["cmake", *words], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -205,7 +205,7 @@ def compile_by_cmake(root, source):
 @test
 def debian_package_upgrades_an_older_one():
     """The older package's files go, the newer one's stay."""
-    package = made("onbeat_*.deb")
+    package = made("onbeat_*_amd64.deb")
     with roots.root(SUITE, *WITHIN) as root:
         with tempfile.TemporaryDirectory() as scratch:
             tree = os.path.join(scratch, "tree")
@@ -230,7 +230,7 @@ def debian_package_upgrades_an_older_one():
 @test
 def debian_package_says_that_a_copy_in_usr_local_wins():
     """The copy in /usr/local/bin comes first on PATH, and takes only programs of its own version."""
-    package = made("onbeat_*.deb")
+    package = made("onbeat_*_amd64.deb")
     with roots.root(SUITE, *WITHIN) as root:
         shutil.copy(os.path.join(built(), "onbeat"), root.path("/usr/local/bin/onbeat"))
         expect(root.run(f"dpkg -i {put(root, package)}"), "/usr/local/bin/onbeat comes before /usr/bin/onbeat")
@@ -254,13 +254,13 @@ def debian_package_says_that_a_copy_in_usr_local_wins():
 @test
 def wheel_is_small():
     """The wheel has at most 12 MB."""
-    assert (size := os.path.getsize(made("onbeat-*.whl"))) <= MOST_WHEEL_BYTES, f"the wheel has {size} bytes"
+    assert (size := os.path.getsize(made("onbeat-*_x86_64.whl"))) <= MOST_WHEEL_BYTES, f"the wheel has {size} bytes"
 
 
 @test
 def wheel_records_a_ros_2_program_without_root():
     """pip installs the wheel where there is no compiler; an ordinary user records a program and gets a report."""
-    wheel = made("onbeat-*.whl")
+    wheel = made("onbeat-*_x86_64.whl")
     with roots.root(SUITE, *WITHIN) as root:
         expect(root.run("command -v cc gcc clang || echo none"), "none")
         at = put(root, wheel)
@@ -294,10 +294,10 @@ def check_commands_of_one_program(root):
 @test
 def wheel_is_refused_on_musl_and_by_an_older_python():
     """pip sees by the tags that the wheel does not fit."""
-    folder = os.path.dirname(made("onbeat-*.whl"))
-    pip = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-index", "--no-deps", "--find-links", folder,
-           "--only-binary=:all:"]
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryDirectory() as folder:
+        shutil.copy(made("onbeat-*_x86_64.whl"), folder)
+        pip = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-index", "--no-deps", "--find-links", folder,
+               "--only-binary=:all:"]
         for words, fits in ((["--platform", "manylinux_2_28_x86_64"], True), (["--platform", "musllinux_1_2_x86_64"], False),
                             (["--platform", "manylinux_2_28_aarch64"], False), (["--platform", "manylinux_2_17_x86_64"], False),
                             (["--platform", "manylinux_2_28_x86_64", "--python-version", "3.9"], False)):
@@ -308,7 +308,7 @@ def wheel_is_refused_on_musl_and_by_an_older_python():
 @test
 def wheel_works_in_the_newest_python():
     """The package without its optional packages, where pip and the program are as new."""
-    wheel = made("onbeat-*.whl")
+    wheel = made("onbeat-*_x86_64.whl")
     with roots.root(NEWEST_SUITE, "python3", "python3-venv") as root:
         found = root.run("python3 -c 'import sys; print(*sys.version_info[:2])'").split()
         if tuple(map(int, found)) < NEWEST_PYTHON:
@@ -371,15 +371,17 @@ def ament_package_builds_with_colcon():
 @test
 def container_file_makes_a_system_that_records():
     """The instructions of the container file, in a clean root: a program in the image records another one by BPF."""
-    package = made("onbeat_*.deb")
+    package = made("onbeat_*_amd64.deb")
     with open(os.path.join(programs.ROOT, "packaging/container/Containerfile"), encoding="utf-8") as file:
         text = re.sub(r"(?m)^#.*\n", "", file.read()).replace("\\\n", " ")
     steps = [line.split(None, 1) for line in text.splitlines() if line]
     assert steps[0] == ["FROM", f"debian:{SUITE}-slim"], steps[0]
     with roots.root(SUITE, *WITHIN) as root:
         install_ros(root)
-        entry = []
-        for word, rest in steps[1:]:
+        entry, (word, default) = [], steps[1]
+        assert word == "ARG", word
+        name, machine = default.split("=")
+        for word, rest in ((word, rest.replace(f"${{{name}}}", machine)) for word, rest in steps[2:]):
             if word == "COPY":
                 pattern, to = rest.split()
                 assert glob.glob(os.path.join(os.path.dirname(package), pattern)) == [package], rest

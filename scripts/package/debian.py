@@ -14,7 +14,8 @@ import licences
 import programs
 
 DEBIAN = os.path.join(files.PACKAGING, "debian")
-MULTIARCH = "x86_64-linux-gnu"
+# The libraries of the package libc6.
+LIBC = re.compile(r"(libc|libm|libpthread|libdl|librt|ld-linux-[a-z0-9-]+)\.so\.\d+")
 SCRIPTS = ("postinst", "prerm", "postrm")
 # Who publishes the package sets an address.
 MAINTAINER = os.environ.get("ONBEAT_MAINTAINER", "onbeat maintainers <maintainers@onbeat.invalid>")
@@ -43,12 +44,24 @@ def changelog():
     return "\n".join(out)
 
 
-def dependencies(tree):
+def foreign_dependencies(paths):
+    """Packages with the libraries that programs for another machine are linked with; dpkg-shlibdeps has no list of that machine's."""
+    said = subprocess.run(["readelf", "-dW", *paths], capture_output=True, text=True, check=True).stdout
+    needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", said))
+    others = {name for name in needed if not LIBC.fullmatch(name)}
+    if unknown := others - {"libgcc_s.so.1"}:
+        raise SystemExit(f"package: the programs need {', '.join(sorted(unknown))}, and it is not known which package has it")
+    return f"libc6 (>= {programs.GLIBC})" + (", libgcc-s1 (>= 4.2)" if others else "")
+
+
+def dependencies(tree, target):
     """Packages with the libraries that the programs are linked with, as dpkg-shlibdeps finds them."""
+    paths = [os.path.join(tree, "usr/bin", name) for name in programs.PROGRAMS]
+    paths.append(os.path.join(tree, f"usr/lib/{target.multiarch}/libonbeat_c.so.{programs.version()}"))
+    if target is not programs.X86_64:
+        return foreign_dependencies(paths)
     with tempfile.TemporaryDirectory() as folder:
         files.write(os.path.join(folder, "debian/control"), "Source: onbeat\n\nPackage: onbeat\nArchitecture: any\n")
-        paths = [os.path.join(tree, "usr/bin", name) for name in programs.PROGRAMS]
-        paths.append(os.path.join(tree, f"usr/lib/{MULTIARCH}/libonbeat_c.so.{programs.version()}"))
         said = subprocess.run(["dpkg-shlibdeps", "-O", "--warnings=0", *paths], cwd=folder, capture_output=True, text=True)
     found = re.search(r"shlibs:Depends=(.*)", said.stdout)
     if said.returncode or not found:
@@ -56,16 +69,15 @@ def dependencies(tree):
     return found[1]
 
 
-def control(tree):
+def control(tree, target):
     """Writes the control files of the package."""
-    folder, architecture = os.path.join(tree, "DEBIAN"), subprocess.run(
-        ["dpkg", "--print-architecture"], capture_output=True, text=True, check=True).stdout.strip()
+    folder = os.path.join(tree, "DEBIAN")
     paths = sorted(os.path.relpath(os.path.join(path, name), tree) for path, _, names in os.walk(tree) for name in names)
     size = sum(-(-os.lstat(os.path.join(tree, path)).st_size // 1024) for path in paths)
     sums = subprocess.run(["md5sum", *(path for path in paths if not os.path.islink(os.path.join(tree, path)))],
                           cwd=tree, capture_output=True, text=True, check=True).stdout
     files.fill(os.path.join(DEBIAN, "control"), os.path.join(folder, "control"), VERSION=programs.version(),
-               ARCHITECTURE=architecture, SIZE=str(size), DEPENDS=dependencies(tree), MAINTAINER=MAINTAINER)
+               ARCHITECTURE=target.debian, SIZE=str(size), DEPENDS=dependencies(tree, target), MAINTAINER=MAINTAINER)
     files.write(os.path.join(folder, "md5sums"), sums)
     files.write(os.path.join(folder, "triggers"), "activate-noawait ldconfig\n")
     name, number = programs.SO_NAME.split(".so.")
@@ -74,11 +86,11 @@ def control(tree):
         files.copy(os.path.join(DEBIAN, script), os.path.join(folder, script))
 
 
-def make(built, to):
+def make(target, to):
     """Makes the package in a folder; its path."""
     with tempfile.TemporaryDirectory() as scratch:
         tree = os.path.join(scratch, "onbeat")
-        files.place(built, os.path.join(tree, "usr"), f"lib/{MULTIARCH}")
+        files.place(target, os.path.join(tree, "usr"), f"lib/{target.multiarch}")
         documents = os.path.join(tree, "usr/share/doc/onbeat")
         files.fill(os.path.join(DEBIAN, "copyright"), os.path.join(documents, "copyright"), MAINTAINER=MAINTAINER)
         compressed(os.path.join(documents, "changelog.gz"), changelog())
@@ -87,7 +99,7 @@ def make(built, to):
         for unit in files.UNITS:
             files.copy(os.path.join(files.PACKAGING, "systemd", unit),
                        os.path.join(tree, "usr/lib/systemd/system", unit))
-        control(tree)
+        control(tree, target)
         files.settle(tree)
         for script in SCRIPTS:
             os.chmod(os.path.join(tree, "DEBIAN", script), 0o755)

@@ -38,26 +38,28 @@ def copy(source, to):
     shutil.copyfile(source, to)
 
 
-def place(built, prefix, libraries="lib"):
+def place(target, prefix, libraries="lib"):
     """Places all that every package has: programs, man pages, completions, the library for C, documents."""
     for name in programs.PROGRAMS:
-        programs.strip(os.path.join(built, name), os.path.join(prefix, "bin", name))
-    tree = commands.read(os.path.join(prefix, "bin/onbeat"))
+        programs.strip(target, os.path.join(target.built(), name), os.path.join(prefix, "bin", name))
+    # Programs for another machine do not run here, but have the same commands.
+    tree = commands.read(os.path.join(prefix, "bin/onbeat") if target is programs.X86_64
+                         else os.path.join(programs.runs_here(), "onbeat"))
     date = commands.date_text(programs.source_date())
     pages.write(tree, os.path.join(prefix, "share/man/man1"), programs.version(), date)
     completions.write(tree, os.path.join(prefix, "share"))
-    place_library(built, prefix, libraries)
+    place_library(target, prefix, libraries)
     place_documents(os.path.join(prefix, "share/doc/onbeat"))
 
 
-def place_library(built, prefix, libraries):
+def place_library(target, prefix, libraries):
     """Places the header and the library for C, and how pkg-config and CMake find them."""
     version = programs.version()
     at = os.path.join(prefix, libraries)
     copy(os.path.join(programs.ROOT, "crates/runtime/c/include/onbeat.h"), os.path.join(prefix, "include/onbeat.h"))
     shared = f"libonbeat_c.so.{version}"
-    programs.strip(os.path.join(built, "libonbeat_c.so"), os.path.join(at, shared), "--strip-unneeded")
-    programs.strip(os.path.join(built, "libonbeat_c.a"), os.path.join(at, "libonbeat_c.a"), "--strip-debug", "-D")
+    programs.strip(target, os.path.join(target.built(), "libonbeat_c.so"), os.path.join(at, shared), "--strip-unneeded")
+    programs.strip(target, os.path.join(target.built(), "libonbeat_c.a"), os.path.join(at, "libonbeat_c.a"), "--strip-debug", "-D")
     for link, to in ((programs.SO_NAME, shared), ("libonbeat_c.so", programs.SO_NAME)):
         os.symlink(to, os.path.join(at, link))
     # From lib/pkgconfig, and from lib/cmake, up to the prefix.

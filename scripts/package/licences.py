@@ -14,7 +14,7 @@ NAMES = ("LICENSE*", "LICENCE*", "COPYING*", "COPYRIGHT*", "NOTICE*", "license*"
 
 def crates():
     """The crates that the packaged programs contain, as cargo describes them."""
-    said = subprocess.run(["cargo", "metadata", "--locked", "--format-version", "1", "--filter-platform", programs.TARGET],
+    said = subprocess.run(["cargo", "metadata", "--locked", "--format-version", "1", "--filter-platform", programs.X86_64.rust],
                           cwd=programs.ROOT, capture_output=True, text=True, check=True)
     told = json.loads(said.stdout)
     packages = {package["id"]: package for package in told["packages"]}

@@ -11,22 +11,44 @@ import shutil
 import subprocess
 import sys
 import venv
+from dataclasses import dataclass
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CACHE = os.environ.get("ONBEAT_CACHE", os.path.expanduser("~/.cache/onbeat"))
 TARGET_FOLDER = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
 # The oldest glibc: Debian 10, Ubuntu 20.04, RHEL 8.
 GLIBC = "2.28"
-TARGET = "x86_64-unknown-linux-gnu"
 # Python packages: the compiler, its use by cargo, the check of wheels, and what builds wheels.
 TOOLS = ("ziglang==0.17.1", "cargo-zigbuild==0.24.1", "auditwheel==6.8.2", "hatchling==1.28.0")
 PROGRAMS = {"onbeat": "onbeat", "onbeat-link": "onbeat-link-cli", "onbeat-replay": "onbeat-replay-cli",
             "onbeat-store": "onbeat-store-cli", "onbeat-top": "onbeat-top-cli",
             "onbeat-monitor": "onbeat-monitor-cli"}
-# The program with all commands, for the wheel.
-WHOLE = os.path.join(TARGET_FOLDER, "package/whole/onbeat")
 # The interface of the library for C changes with the second number of versions 0.x.
 SO_NAME = "libonbeat_c.so.0"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A kind of machine that packages are made for, as each tool names it."""
+
+    rust: str
+    machine: str
+    debian: str
+    multiarch: str
+    strip: str
+    # The folder with libelf and zlib, None: those of this machine's system.
+    libraries: str | None
+
+    def built(self):
+        """The folder with the programs and the library for C."""
+        return os.path.join(TARGET_FOLDER, self.rust, "release")
+
+    def whole(self):
+        """The program with all commands, for the wheel."""
+        return os.path.join(TARGET_FOLDER, "package/whole", self.machine, "onbeat")
+
+
+X86_64 = Target("x86_64-unknown-linux-gnu", "x86_64", "amd64", "x86_64-linux-gnu", "strip", None)
 
 
 def say(text):
@@ -68,8 +90,9 @@ def tools():
     return os.path.join(folder, "bin")
 
 
-def linked_libraries(folder):
-    """Gathers the static libraries that `onbeat` contains, and their headers. Zig sees only these of the system's."""
+def linked_libraries():
+    """Gathers the static libraries that `onbeat` contains, and their headers, in a folder. Zig sees only these of the system's."""
+    folder = os.path.join(TARGET_FOLDER, "package")
     include = os.path.join(folder, "include")
     os.makedirs(include, exist_ok=True)
     for name in ("libelf.a", "libz.a"):
@@ -82,9 +105,10 @@ def linked_libraries(folder):
         if not found:
             raise SystemExit(f"package: {name} is missing. Install libelf-dev and zlib1g-dev")
         shutil.copy(found[0], include)
+    return folder
 
 
-def environment(libraries, target=TARGET):
+def environment(libraries, target):
     """The environment of the build for a target. Files are named without the folders of this machine."""
     registry = os.path.join(os.environ.get("CARGO_HOME", os.path.expanduser("~/.cargo")), "registry/src")
     folders = {ROOT: "/onbeat", registry: "/registry"}
@@ -93,32 +117,38 @@ def environment(libraries, target=TARGET):
             "LIBBPF_SYS_LIBRARY_PATH": libraries,
             "LIBBPF_SYS_EXTRA_CFLAGS": "-I" + os.path.join(libraries, "include"),
             "RUSTFLAGS": " ".join(f"--remap-path-prefix={a}={b}" for a, b in folders.items()),
-            f"CFLAGS_{target.replace('-', '_')}": " ".join(f"-ffile-prefix-map={a}={b}" for a, b in folders.items())}
+            f"CFLAGS_{target.rust.replace('-', '_')}": " ".join(f"-ffile-prefix-map={a}={b}" for a, b in folders.items())}
 
 
-def build(libraries, with_whole):
-    """Builds everything that is packaged, and WHOLE if asked for; the folder with the programs and the library."""
-    linked_libraries(libraries)
-    common = ["--release", "--locked", "--target", f"{TARGET}.{GLIBC}"]
-    env = environment(libraries)
+def build(target, with_whole):
+    """Builds everything that is packaged, with the program with all commands if asked for."""
+    common = ["--release", "--locked", "--target", f"{target.rust}.{GLIBC}"]
+    env = environment(target.libraries or linked_libraries(), target)
 
     def cargo(*words):
         if subprocess.run(["cargo-zigbuild", *words], cwd=ROOT, env=env, check=False).returncode:
-            raise SystemExit("package: the programs could not be built")
-    folder = os.path.join(TARGET_FOLDER, TARGET, "release")
+            raise SystemExit(f"package: the programs for {target.machine} could not be built")
     packages = [word for package in PROGRAMS.values() for word in ("-p", package)]
     if with_whole:
         # The libraries are built with the same features as for all programs. The build after it replaces `onbeat`.
         cargo("zigbuild", *common, *packages, "--features", "onbeat/static,onbeat/whole")
-        os.makedirs(os.path.dirname(WHOLE), exist_ok=True)
-        shutil.copy(os.path.join(folder, "onbeat"), WHOLE)
+        os.makedirs(os.path.dirname(target.whole()), exist_ok=True)
+        shutil.copy(os.path.join(target.built(), "onbeat"), target.whole())
     cargo("zigbuild", *common, *packages, "--features", "onbeat/static")
     cargo("rustc", *common, "-p", "onbeat-c", "--crate-type", "cdylib,staticlib", "--",
           f"-Clink-arg=-Wl,-soname,{SO_NAME}")
-    return folder
 
 
-def strip(source, to, *options):
+def strip(target, source, to, *options):
     """Copies a program or library without what debuggers need."""
     os.makedirs(os.path.dirname(to), exist_ok=True)
-    subprocess.run(["strip", "--remove-section=.comment", *options, "-o", to, source], check=True)
+    subprocess.run([target.strip, "--remove-section=.comment", *options, "-o", to, source], check=True)
+
+
+def runs_here():
+    """The folder with programs that run on this machine: those of the packages, else those of `./dev build`."""
+    folders = [X86_64.built(), os.path.join(TARGET_FOLDER, "release")]
+    found = next((folder for folder in folders if all(os.path.exists(os.path.join(folder, name)) for name in PROGRAMS)), None)
+    if found is None:
+        raise SystemExit("package: no programs run here: run ./dev build")
+    return found

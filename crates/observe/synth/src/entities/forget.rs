@@ -33,7 +33,7 @@ impl Entities {
     }
 
     fn end_node(&mut self, p: ProcessIndex, node: NodeId, time: u64) {
-        let entities = self.process(p).entities.iter().copied();
+        let entities = self.process(p).entities.iter();
         let of_node = entities.filter(|&e| self.node_of_entity(e) == Some(node));
         let own: Vec<EntityId> = of_node.collect();
         let has_handle = self.process(p).node_handles.has(node);

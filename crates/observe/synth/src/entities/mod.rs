@@ -5,11 +5,11 @@ mod actions;
 mod creation;
 mod entity;
 mod forget;
+mod members;
 mod names;
 mod nodes;
 mod process;
 mod rings;
-mod slots;
 mod timers;
 
 pub(crate) use creation::Creation;
@@ -216,8 +216,7 @@ impl Entities {
             self.add_holder(v, e);
         }
         let process = self.process_mut(p);
-        process.entities.insert(e);
-        process.slots.add(looks, number, e);
+        process.entities.add(looks, number, e);
         process.handles.extend(handles.map(|h| (h, e)));
         if let Some(name) = name {
             if self.endpoints.len() <= name.index() {
@@ -288,7 +287,7 @@ impl Entities {
         }
         // The lists of endpoints are swept once per name, since a name may have many endpoints.
         let mut names = BTreeSet::new();
-        for e in process.entities {
+        for e in process.entities.iter() {
             names.extend(self.get(e).name());
             self.end(e);
         }
@@ -392,8 +391,7 @@ impl Entities {
             (it.looks, it.slot.number)
         };
         let process = self.process_mut(p);
-        process.entities.remove(&e);
-        process.slots.remove(&looks, number, e);
+        process.entities.remove(&looks, number, e);
     }
 
     /// Returns the lowest free slot for an entity with these looks in the process. The slot of the
@@ -401,9 +399,9 @@ impl Entities {
     fn free_slot(&mut self, p: ProcessIndex, looks: &Looks, but: Option<EntityId>) -> Slot {
         let list = &self.list;
         let but = but.map(|e| (list[e.index()].slot.number, e));
-        let slots = &mut self.processes.list[p.index()].slots;
+        let members = &mut self.processes.list[p.index()].entities;
         Slot {
-            number: slots.lowest_free(looks, but, |e| !list[e.index()].is_spent()),
+            number: members.lowest_free(looks, but, |e| !list[e.index()].is_spent()),
             sure: looks.are_known(),
         }
     }
@@ -413,10 +411,10 @@ impl Entities {
         let it = &mut self.list[e.index()];
         let before = std::mem::replace(&mut it.looks, looks);
         let old = std::mem::replace(&mut it.slot, slot);
-        let process = &mut self.processes.list[p.index()];
-        if process.entities.contains(&e) {
-            process.slots.remove(&before, old.number, e);
-            process.slots.add(looks, slot.number, e);
+        let members = &mut self.processes.list[p.index()].entities;
+        if members.has(e) {
+            members.remove(&before, old.number, e);
+            members.add(looks, slot.number, e);
         }
     }
 

@@ -1,7 +1,7 @@
 //! The processes, and the entity for which each of their handles stands.
 
 use super::entity::TimeBase;
-use super::slots::Slots;
+use super::members::Members;
 use crate::ids::{EntityId, NodeId, ProcessIndex};
 use crate::index::NameId;
 use crate::values::Gid;
@@ -106,8 +106,7 @@ pub(crate) struct Process {
     pub(super) clocks: FxHashMap<u64, Clock>,
     pub(super) ties: FxHashMap<(Tie, u64), u64>,
     pub(crate) nodes: Vec<NodeId>,
-    pub(crate) entities: BTreeSet<EntityId>,
-    pub(super) slots: Slots,
+    pub(crate) entities: Members,
     pub(crate) rings: Rings,
     pub(super) found: bool,
     pub(crate) late: bool,

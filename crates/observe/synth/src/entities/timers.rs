@@ -13,7 +13,7 @@ impl Entities {
     }
 
     fn timers_mut(&mut self, p: ProcessIndex, mut change: impl FnMut(&mut Timer)) {
-        for e in &self.processes.list[p.index()].entities {
+        for e in self.processes.list[p.index()].entities.iter() {
             if let Some(timer) = self.list[e.index()].timer_mut() {
                 change(timer);
             }
@@ -39,8 +39,8 @@ impl Entities {
 
     fn is_replaced(&self, e: EntityId) -> bool {
         let it = self.get(e);
-        let slots = &self.process(it.process).slots;
-        let mut holders = slots.holders(&it.looks, it.slot.number);
+        let members = &self.process(it.process).entities;
+        let mut holders = members.holders(&it.looks, it.slot.number);
         holders.any(|x| {
             let o = self.get(x);
             x != e && o.slot == it.slot && !o.is_spent()
@@ -54,7 +54,7 @@ impl Entities {
         if let Some(timer) = self.get_mut(e).timer_mut() {
             timer.cancelled = true;
             let (looks, number) = (self.get(e).looks, self.get(e).slot.number);
-            self.process_mut(p).slots.may_be_free(&looks, number);
+            self.process_mut(p).entities.may_be_free(&looks, number);
         }
     }
 

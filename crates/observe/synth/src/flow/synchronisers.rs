@@ -1215,7 +1215,7 @@ fn chain_start_of(lineage: &Lineage, it: &Instance) -> u64 {
 fn several_subscriptions(cx: &Context, e: EntityId) -> bool {
     let it = cx.entities.get(e);
     let node = cx.entities.node_of_entity(e);
-    let alike = |&&other: &&EntityId| {
+    let alike = |&other: &EntityId| {
         let o = cx.entities.get(other);
         o.kind() == EntityKind::Subscription
             && cx.entities.node_of_entity(other) == node

@@ -238,7 +238,11 @@ fn the_time_that_sending_takes_does_not_add_up() {
     }
     let (catch, seen) = Catch::new(0, nap_ns);
     let sinks: Vec<Box<dyn Sink>> = vec![Box::new(catch)];
-    play(source, outputs(sinks, vec![0]), &settings(Pace::Recorded(1.0)));
+    play(
+        source,
+        outputs(sinks, vec![0]),
+        &settings(Pace::Recorded(1.0)),
+    );
     let seen = seen.lock().unwrap();
     let drifts = (0..count).map(|n| {
         let since_first = seen.at_ns[n as usize] - seen.at_ns[0];

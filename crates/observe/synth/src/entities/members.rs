@@ -1,5 +1,5 @@
-//! The slots of a process's entities, by looks. The lowest free slot is found without a pass over
-//! the entities, so a process may have any number of entities with equal looks.
+//! The entities of a process, with their slots by looks. The lowest free slot is found without a
+//! pass over the entities, so a process may have any number of entities with equal looks.
 
 use super::entity::Looks;
 use crate::ids::EntityId;
@@ -7,7 +7,8 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Slots {
+pub(crate) struct Members {
+    all: BTreeSet<EntityId>,
     of_looks: FxHashMap<Looks, Numbers>,
 }
 
@@ -20,8 +21,17 @@ struct Numbers {
     maybe_free: BTreeSet<u32>,
 }
 
-impl Slots {
+impl Members {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = EntityId> + '_ {
+        self.all.iter().copied()
+    }
+
+    pub(super) fn has(&self, e: EntityId) -> bool {
+        self.all.contains(&e)
+    }
+
     pub(super) fn add(&mut self, looks: Looks, number: u32, e: EntityId) {
+        self.all.insert(e);
         let numbers = self.of_looks.entry(looks).or_default();
         numbers.maybe_free.extend(numbers.end()..number);
         // The entity may be one that does not need its number.
@@ -30,6 +40,7 @@ impl Slots {
     }
 
     pub(super) fn remove(&mut self, looks: &Looks, number: u32, e: EntityId) {
+        self.all.remove(&e);
         let Some(numbers) = self.of_looks.get_mut(looks) else {
             return;
         };
@@ -130,48 +141,48 @@ mod tests {
         fn the_lowest_number_that_nobody_needs_is_found(
             actions in proptest::collection::vec((0..7u8, any::<prop::sample::Index>()), 0..200)
         ) {
-            let (mut slots, mut all) = (Slots::default(), Vec::<Holder>::new());
+            let (mut members, mut all) = (Members::default(), Vec::<Holder>::new());
             for (n, (action, which)) in actions.into_iter().enumerate() {
                 let which = (!all.is_empty()).then(|| which.index(all.len()));
                 let but = which.filter(|_| action == 3).map(|i| all[i]);
                 let is_needed = |e| all.iter().any(|h| h.e == e && !h.is_spent);
                 let own = but.map(|h| (h.number, h.e));
-                let number = slots.lowest_free(&LOOKS, own, is_needed);
+                let number = members.lowest_free(&LOOKS, own, is_needed);
                 prop_assert_eq!(number, lowest_free(&all, but.map(|h| h.e)));
                 match (action, which) {
                     (0, Some(i)) => {
                         let gone = all.swap_remove(i);
-                        slots.remove(&LOOKS, gone.number, gone.e);
+                        members.remove(&LOOKS, gone.number, gone.e);
                     }
                     (1, Some(i)) => {
                         all[i].is_spent = true;
-                        slots.may_be_free(&LOOKS, all[i].number);
+                        members.may_be_free(&LOOKS, all[i].number);
                     }
                     (2, Some(i)) => all[i].is_spent = false,
                     (3, Some(i)) => {
-                        slots.remove(&LOOKS, all[i].number, all[i].e);
+                        members.remove(&LOOKS, all[i].number, all[i].e);
                         all[i].number = number;
-                        slots.add(LOOKS, number, all[i].e);
+                        members.add(LOOKS, number, all[i].e);
                     }
                     (4, _) => {
                         let (number, e) = (number + 3, EntityId::new(n));
                         all.push(Holder { e, number, is_spent: false });
-                        slots.add(LOOKS, number, e);
+                        members.add(LOOKS, number, e);
                     }
                     _ => {
                         let e = EntityId::new(n);
                         all.push(Holder { e, number, is_spent: false });
-                        slots.add(LOOKS, number, e);
+                        members.add(LOOKS, number, e);
                     }
                 }
                 for h in &all {
-                    prop_assert!(slots.holders(&LOOKS, h.number).any(|e| e == h.e));
+                    prop_assert!(members.holders(&LOOKS, h.number).any(|e| e == h.e));
                 }
             }
             for h in all {
-                slots.remove(&LOOKS, h.number, h.e);
+                members.remove(&LOOKS, h.number, h.e);
             }
-            prop_assert!(slots.of_looks.is_empty());
+            prop_assert!(members.of_looks.is_empty() && members.all.is_empty());
         }
     }
 }

@@ -17,8 +17,10 @@ struct Numbers {
     /// The entities that exist, with their numbers. Two entities have one number if a timer was
     /// replaced and later started again.
     holders: BTreeSet<(u32, EntityId)>,
-    /// Every number below the highest one that is free, and some that are not.
+    /// Every number below `passed` that is free, and some that are not.
     maybe_free: BTreeSet<u32>,
+    /// The end of the numbers that the search for a free one has passed.
+    passed: u32,
 }
 
 impl Members {
@@ -33,10 +35,9 @@ impl Members {
     pub(super) fn add(&mut self, looks: Looks, number: u32, e: EntityId) {
         self.all.insert(e);
         let numbers = self.of_looks.entry(looks).or_default();
-        numbers.maybe_free.extend(numbers.end()..number);
-        // The entity may be one that does not need its number.
-        numbers.maybe_free.insert(number);
         numbers.holders.insert((number, e));
+        // The entity may be one that does not need its number.
+        numbers.may_be_free(number);
     }
 
     pub(super) fn remove(&mut self, looks: &Looks, number: u32, e: EntityId) {
@@ -45,7 +46,7 @@ impl Members {
             return;
         };
         numbers.holders.remove(&(number, e));
-        numbers.maybe_free.insert(number);
+        numbers.may_be_free(number);
         if numbers.holders.is_empty() {
             self.of_looks.remove(looks);
         }
@@ -54,7 +55,7 @@ impl Members {
     /// Records that the holders of a number may no longer need it.
     pub(super) fn may_be_free(&mut self, looks: &Looks, number: u32) {
         if let Some(numbers) = self.of_looks.get_mut(looks) {
-            numbers.maybe_free.insert(number);
+            numbers.may_be_free(number);
         }
     }
 
@@ -91,14 +92,18 @@ impl Members {
             }
             numbers.maybe_free.pop_first();
         }
-        own.unwrap_or_else(|| numbers.end())
+        while others_need(numbers, numbers.passed) {
+            numbers.passed += 1;
+        }
+        own.map_or(numbers.passed, |own| own.min(numbers.passed))
     }
 }
 
 impl Numbers {
-    /// Returns the number after the highest one.
-    fn end(&self) -> u32 {
-        self.holders.last().map_or(0, |last| last.0 + 1)
+    fn may_be_free(&mut self, number: u32) {
+        if number < self.passed {
+            self.maybe_free.insert(number);
+        }
     }
 
     fn holders_of(&self, number: u32) -> impl Iterator<Item = EntityId> + '_ {

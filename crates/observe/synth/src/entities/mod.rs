@@ -386,12 +386,9 @@ impl Entities {
 
     /// Removes an entity from the list of its process, so that its slot is free.
     fn leave_process(&mut self, p: ProcessIndex, e: EntityId) {
-        let (looks, number) = {
-            let it = self.get(e);
-            (it.looks, it.slot.number)
-        };
-        let process = self.process_mut(p);
-        process.entities.remove(&looks, number, e);
+        let (looks, number) = (self.get(e).looks, self.get(e).slot.number);
+        let members = &mut self.process_mut(p).entities;
+        members.remove(&looks, number, e);
     }
 
     /// Returns the lowest free slot for an entity with these looks in the process. The slot of the

@@ -62,8 +62,9 @@ class Processes:
         self.running[name] = subprocess.Popen(command, env=env)
 
     def dead(self):
-        """Names of processes that have ended by themselves."""
-        return [name for name, process in self.running.items() if process.poll() is not None]
+        """Names of processes that have ended by themselves, each with its exit code (of a signal: negative)."""
+        return [f"{name} (exit code {process.returncode})" for name, process in self.running.items()
+                if process.poll() is not None]
 
     def stop(self):
         """Ends all nodes; the names of those that failed."""

@@ -60,7 +60,8 @@ def checks(folders, run):
     for kind, folder in (("archive", archive), ("wheel", wheel)):
         for asked, is_equal in compared([*run, os.path.join(folder, "onbeat")]):
             yield f"{kind}: {asked}", is_equal
-    yield "wheel: onbeat replay --version", version in said([*run, os.path.join(wheel, "onbeat")], ["replay", "--version"])
+    help_text = said([*run, os.path.join(wheel, "onbeat")], ["replay", "--help"])
+    yield "wheel: onbeat replay --help", b"Usage: onbeat replay" in help_text
 
 
 def main():

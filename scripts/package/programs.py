@@ -131,7 +131,9 @@ def build(target, with_whole):
     packages = [word for package in PROGRAMS.values() for word in ("-p", package)]
     if with_whole:
         # The libraries are built with the same features as for all programs. The build after it replaces `onbeat`.
-        cargo("zigbuild", *common, *packages, "--features", "onbeat/static,onbeat/whole")
+        # In one unit, `onbeat` is compiled more slowly and becomes smaller.
+        cargo("zigbuild", *common, "--config", "profile.release.package.onbeat.codegen-units=1", *packages,
+              "--features", "onbeat/static,onbeat/whole")
         os.makedirs(os.path.dirname(target.whole()), exist_ok=True)
         shutil.copy(os.path.join(target.built(), "onbeat"), target.whole())
     cargo("zigbuild", *common, *packages, "--features", "onbeat/static")

@@ -211,7 +211,10 @@ fn a_bound_uses_the_rate_that_a_port_has_measured() {
         let rate = || port.stats().sure_bits_per_second().expect("a rate");
         let (before, measured, after) = (rate(), longest(&bound), rate());
         let times = |rate: u64| longest(&given) as f64 * 1e9 / rate as f64;
-        let (least, most) = (0.85 * times(before.max(after)), 1.2 * times(before.min(after)));
+        let (least, most) = (
+            0.85 * times(before.max(after)),
+            1.2 * times(before.min(after)),
+        );
         assert!(before.max(after) <= 100_000_000, "{before} {after}");
         assert!(
             (least..most).contains(&(measured as f64)),

@@ -72,7 +72,7 @@ pub(crate) struct Entities {
     list: Vec<Entity>,
     endpoints: Vec<Endpoints>,
     ended: Ended,
-    /// The entities that each vertex belongs to, and some that have left it or ended.
+    /// For each vertex: the entities that run it, and some that ended or run another one now.
     holders: FxHashMap<VertexId, Vec<EntityId>>,
     pub(crate) name_rules: NameRules,
     pub(crate) renamed: BTreeMap<NameId, Renamed>,

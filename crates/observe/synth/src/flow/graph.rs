@@ -224,6 +224,7 @@ pub(crate) struct Graph {
     free: Vec<VertexId>,
     made: u64,
     edge_of: FxHashMap<(VertexId, VertexId, NameId, Route), EdgeId>,
+    /// The kept vertices with these properties, to find the one that a restarted entity continues.
     of_slot: FxHashMap<OfSlot, Vec<VertexId>>,
 }
 

@@ -100,8 +100,7 @@ fn the_model_keeps_the_users_name_rules_and_merging_requires_the_same_rules() {
     assert!(refused.contains("--normalise"), "{refused}");
 }
 
-/// How many objects of one name the test creates. A search through all objects of a process for
-/// each new object would take minutes.
+/// How many objects of one process or name the test creates.
 const MANY: u64 = 1000;
 
 fn calls(pid: u64, start: &str) -> String {

@@ -30,6 +30,7 @@
 use crate::view::View;
 use onbeat_document::schema::{Callback, CallbackType, Chain, Junction, JunctionKind};
 use onbeat_document::Model;
+use std::collections::HashMap;
 
 /// The limit of an executor's busy time, as a multiple of the longest period of the executor's
 /// callbacks. onbeat computes no bound for an executor that is busy for longer without a pause.
@@ -38,6 +39,10 @@ const ROUNDS: usize = 20;
 /// The largest number of steps in the search for a bound. The limit ends the search even for a
 /// damaged model.
 const STEPS: usize = 10_000;
+/// The largest number of callbacks of an executor for which onbeat computes a bound for each of
+/// them. The time for this grows with the square of their number. With more callbacks, the bound of
+/// all is `L`.
+const REFINED: usize = 500;
 
 /// The reason why a chain has no bound. The ids of callbacks in it come from the recorded program
 /// and are untrusted.
@@ -113,15 +118,20 @@ impl ChainBound {
 /// model. The bounds are in the order of this list.
 pub fn bounds(model: &Model, order: &[usize]) -> Vec<ChainBound> {
     let view = View::of(model, order);
+    let mut known = Responses::new();
     let of = |(i, chain): (usize, &Chain)| ChainBound {
         chain: i,
         measured_ns: chain.figures.latency_ns.max(),
-        steps: steps(&view, chain),
+        steps: steps(&view, &mut known, chain),
     };
     view.chains().map(of).collect()
 }
 
-fn steps(view: &View<'_>, chain: &Chain) -> Result<Vec<StepBound>, NoBound> {
+fn steps<'m>(
+    view: &View<'m>,
+    known: &mut Responses<'m>,
+    chain: &Chain,
+) -> Result<Vec<StepBound>, NoBound> {
     let mut joins = view.model.junctions.iter();
     let waits =
         |j: &&Junction| j.kind == JunctionKind::And && chain.callbacks.contains(&j.callback);
@@ -139,7 +149,7 @@ fn steps(view: &View<'_>, chain: &Chain) -> Result<Vec<StepBound>, NoBound> {
                 return Err(NoBound::Unmeasured(format!("the way to {}", callback.id)))
             }
             None => (longest(callback)?, 0),
-            Some(_) => response(view, callback)?,
+            Some(_) => response(view, known, callback)?,
         };
         all.push(StepBound {
             callback: callback.id.clone(),
@@ -232,8 +242,9 @@ fn responses(loads: &mut [Load]) -> bool {
         return false;
     };
     loads.iter_mut().for_each(|l| l.response = busy);
+    let rounds = if loads.len() > REFINED { 0 } else { ROUNDS };
     // Each smaller bound makes others smaller.
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds {
         let mut is_smaller = false;
         for i in 0..loads.len() {
             let now = loads[i].response;
@@ -261,20 +272,34 @@ fn responses(loads: &mut [Load]) -> bool {
     true
 }
 
+/// The bounds of response times of each executor that a chain needed so far, in ns, by callback.
+/// `None` if the executor may get more work than it can do.
+type Responses<'m> = HashMap<usize, Result<Option<HashMap<&'m str, u64>>, NoBound>>;
+
 /// Returns the bound of a callback's response time, and the part of this bound in which other
 /// callbacks run, both in ns.
-fn response(view: &View<'_>, callback: &Callback) -> Result<(u64, u64), NoBound> {
-    let executor = view.executor(callback).map(|i| &view.model.executors[i]);
-    if executor.is_none_or(|e| e.threads != 1) {
-        return Err(NoBound::NoExecutor(callback.id.clone()));
-    }
+fn response<'m>(
+    view: &View<'m>,
+    known: &mut Responses<'m>,
+    callback: &Callback,
+) -> Result<(u64, u64), NoBound> {
+    let executor = view.executor(callback);
+    let single = executor.filter(|&i| view.model.executors[i].threads == 1);
+    let executor = single.ok_or_else(|| NoBound::NoExecutor(callback.id.clone()))?;
     let own = longest(callback)?;
-    let beside = view.beside(callback);
-    let all = [callback].into_iter().chain(beside);
-    let mut loads = all.map(Load::of).collect::<Result<Vec<_>, _>>()?;
-    if !responses(&mut loads) {
-        return Err(NoBound::Overloaded(callback.id.clone()));
-    }
-    let response = loads[0].response;
+    Load::of(callback)?;
+    let all = known.entry(executor).or_insert_with(|| {
+        let callbacks = view.on_executor(executor);
+        let mut loads = callbacks
+            .iter()
+            .map(|c| Load::of(c))
+            .collect::<Result<Vec<_>, _>>()?;
+        let has_bound = responses(&mut loads);
+        let each = callbacks.iter().zip(&loads);
+        Ok(has_bound.then(|| each.map(|(c, l)| (c.id.as_str(), l.response)).collect()))
+    });
+    let all = all.as_ref().map_err(NoBound::clone)?.as_ref();
+    let response = all.and_then(|all| all.get(callback.id.as_str()).copied());
+    let response = response.ok_or_else(|| NoBound::Overloaded(callback.id.clone()))?;
     Ok((response, response.saturating_sub(own)))
 }

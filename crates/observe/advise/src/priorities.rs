@@ -2,7 +2,7 @@
 
 use crate::view::{cpus, real_time, View};
 use onbeat_document::Model;
-use std::collections::BTreeMap;
+use std::collections::{HashMap, HashSet};
 
 /// The highest priority that onbeat suggests. The kernel's own threads and the threads that enforce
 /// plans run above it.
@@ -42,29 +42,29 @@ impl Priorities {
     /// `order` has the indices of chains in the model, the most important first.
     pub fn of(model: &Model, order: &[usize]) -> Self {
         let view = View::of(model, order);
-        let mut levels: Vec<(Key, Vec<&str>)> = Vec::new();
+        let mut levels: Vec<Vec<&str>> = Vec::new();
+        let (mut level_of, mut placed) = (HashMap::new(), HashSet::new());
         for (_, chain) in view.chains() {
             let steps = view.steps(chain);
             for step in steps.iter().rev() {
                 let id = step.callback.id.as_str();
                 let key = match view.executor(step.callback) {
                     Some(executor) => Key::Executor(executor),
-                    None => Key::Callback(id.to_owned()),
+                    None => Key::Callback(id),
                 };
-                match levels.iter_mut().find(|(k, _)| *k == key) {
-                    Some((_, ids)) if ids.contains(&id) => {}
-                    Some((_, ids)) => ids.push(id),
-                    None => levels.push((key, vec![id])),
+                let level = *level_of.entry(key).or_insert_with(|| {
+                    levels.push(vec![]);
+                    levels.len() - 1
+                });
+                if placed.insert(id) {
+                    levels[level].push(id);
                 }
             }
         }
         let mut assigned = Vec::new();
-        let mut given: BTreeMap<usize, u8> = BTreeMap::new();
-        for (level, (_, ids)) in levels.iter().enumerate() {
+        for (level, ids) in levels.iter().enumerate() {
             let below = u8::try_from(level).unwrap_or(u8::MAX);
-            let priority = *given
-                .entry(level)
-                .or_insert_with(|| HIGHEST.saturating_sub(below).max(1));
+            let priority = HIGHEST.saturating_sub(below).max(1);
             for id in ids {
                 let Some(callback) = view.callback(id) else {
                     continue;
@@ -74,7 +74,7 @@ impl Priorities {
                     priority,
                     before: real_time(callback),
                     cpus: cpus(callback).into_iter().collect(),
-                    shared: !view.beside(callback).is_empty(),
+                    shared: view.beside(callback).next().is_some(),
                 });
             }
         }
@@ -85,8 +85,8 @@ impl Priorities {
     }
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Key {
+#[derive(PartialEq, Eq, Hash)]
+enum Key<'m> {
     Executor(usize),
-    Callback(String),
+    Callback(&'m str),
 }

@@ -2,15 +2,24 @@
 
 use onbeat_document::schema::{Callback, CallbackType, Chain, Edge};
 use onbeat_document::Model;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 
 const KERNEL_NORMAL_PRIORITY: u8 = 100;
 
+/// A model with its indices. Rules ask for each step of each chain, and a model may have ten
+/// thousand callbacks, so that no question may search all of them.
 pub(crate) struct View<'m> {
     pub(crate) model: &'m Model,
     pub(crate) order: &'m [usize],
-    callbacks: BTreeMap<&'m str, &'m Callback>,
-    executors: BTreeMap<&'m str, usize>,
+    callbacks: HashMap<&'m str, &'m Callback>,
+    executors: HashMap<&'m str, usize>,
+    /// For each executor, its callbacks that ran, those with the longest execution first.
+    on_executor: Vec<Vec<&'m Callback>>,
+    /// The callbacks that ran, with their CPUs, those with the most load first.
+    by_load: Vec<(&'m Callback, BTreeSet<u16>)>,
+    /// For each callback, the edges that lead into it.
+    into: HashMap<&'m str, Vec<&'m Edge>>,
+    importance: HashMap<&'m str, usize>,
 }
 
 pub(crate) struct Step<'m> {
@@ -25,17 +34,39 @@ pub(crate) struct Step<'m> {
 
 impl<'m> View<'m> {
     pub(crate) fn of(model: &'m Model, order: &'m [usize]) -> Self {
-        let mut executors = BTreeMap::new();
+        let callbacks: HashMap<_, _> = model.callbacks.iter().map(|c| (c.id.as_str(), c)).collect();
+        let mut executors = HashMap::new();
+        let mut on_executor = Vec::new();
         for (i, executor) in model.executors.iter().enumerate() {
-            for id in &executor.callbacks {
-                executors.insert(id.as_str(), i);
+            let ids = executor.callbacks.iter().map(String::as_str);
+            executors.extend(ids.clone().map(|id| (id, i)));
+            let mut ran: Vec<&Callback> = ids.filter_map(|id| callbacks.get(id).copied()).collect();
+            ran.retain(|c| c.figures.exec_ns.count() > 0);
+            ran.sort_by_key(|c| std::cmp::Reverse(c.figures.exec_ns.max()));
+            on_executor.push(ran);
+        }
+        let loaded = model.callbacks.iter().filter(|c| c.figures.load > 0.0);
+        let mut by_load: Vec<_> = loaded.map(|c| (c, cpus(c))).collect();
+        by_load.sort_by(|a, b| b.0.figures.load.total_cmp(&a.0.figures.load));
+        let mut into: HashMap<_, Vec<_>> = HashMap::new();
+        for edge in &model.edges {
+            into.entry(edge.to.as_str()).or_default().push(edge);
+        }
+        let mut importance = HashMap::new();
+        for (rank, &chain) in order.iter().enumerate() {
+            for id in &model.chains[chain].callbacks {
+                importance.entry(id.as_str()).or_insert(rank);
             }
         }
         View {
             model,
             order,
-            callbacks: model.callbacks.iter().map(|c| (c.id.as_str(), c)).collect(),
+            callbacks,
             executors,
+            on_executor,
+            by_load,
+            into,
+            importance,
         }
     }
 
@@ -47,7 +78,7 @@ impl<'m> View<'m> {
         self.order.iter().map(|&i| (i, &self.model.chains[i]))
     }
 
-    pub(crate) fn steps(&self, chain: &'m Chain) -> Vec<Step<'m>> {
+    pub(crate) fn steps(&self, chain: &Chain) -> Vec<Step<'m>> {
         let mut steps = Vec::new();
         for (i, id) in chain.callbacks.iter().enumerate() {
             let Some(callback) = self.callback(id) else {
@@ -55,8 +86,8 @@ impl<'m> View<'m> {
             };
             let from = (i > 0).then(|| (&chain.callbacks[i - 1], &chain.topics[i - 1]));
             let from = from.and_then(|(before, topic)| {
-                let mut edges = self.model.edges.iter();
-                let edge = edges.find(|e| e.from == *before && e.to == *id && e.topic == *topic)?;
+                let mut edges = self.into(callback);
+                let edge = edges.find(|e| e.from == *before && e.topic == *topic)?;
                 Some((edge, part_ns(chain, Part::Into(i))))
             });
             if callback.kind != CallbackType::Sync {
@@ -71,42 +102,53 @@ impl<'m> View<'m> {
         steps
     }
 
+    /// Returns the edges that lead into the callback.
+    pub(crate) fn into<'a>(&'a self, callback: &Callback) -> impl Iterator<Item = &'m Edge> + 'a {
+        let edges = self.into.get(callback.id.as_str());
+        edges.into_iter().flatten().copied()
+    }
+
     pub(crate) fn executor(&self, callback: &Callback) -> Option<usize> {
         self.executors.get(callback.id.as_str()).copied()
     }
 
-    pub(crate) fn beside(&self, callback: &Callback) -> Vec<&'m Callback> {
-        let Some(executor) = self.executor(callback) else {
-            return vec![];
-        };
-        let ids = self.model.executors[executor].callbacks.iter();
-        let others = ids.filter(|id| **id != callback.id);
-        let mut found: Vec<&Callback> = others.filter_map(|id| self.callback(id)).collect();
-        found.retain(|c| c.figures.exec_ns.count() > 0);
-        found.sort_by_key(|c| std::cmp::Reverse(c.figures.exec_ns.max()));
-        found
+    /// Returns the callbacks of an executor that ran, those with the longest execution first.
+    pub(crate) fn on_executor(&self, executor: usize) -> &[&'m Callback] {
+        &self.on_executor[executor]
+    }
+
+    /// Returns the other callbacks of the callback's executor that ran, those with the longest
+    /// execution first.
+    pub(crate) fn beside<'a>(
+        &'a self,
+        callback: &'a Callback,
+    ) -> impl Iterator<Item = &'m Callback> + 'a {
+        let of_executor = self.executor(callback).map(|i| &self.on_executor[i]);
+        let all = of_executor.into_iter().flatten().copied();
+        all.filter(|other| other.id != callback.id)
     }
 
     /// Returns the callbacks of other executors that ran on any of the CPUs of `callback`, those
     /// with the most load first.
-    pub(crate) fn on_its_cpus(&self, callback: &Callback) -> Vec<&'m Callback> {
+    pub(crate) fn on_its_cpus<'a>(
+        &'a self,
+        callback: &'a Callback,
+    ) -> impl Iterator<Item = &'m Callback> + 'a {
         let cpus = cpus(callback);
         let executor = self.executor(callback);
-        let mut found: Vec<&Callback> = self.model.callbacks.iter().collect();
-        found.retain(|c| {
-            let is_elsewhere =
-                c.id != callback.id && (executor.is_none() || self.executor(c) != executor);
-            is_elsewhere && !cpus.is_disjoint(&self::cpus(c)) && c.figures.load > 0.0
-        });
-        found.sort_by(|a, b| b.figures.load.total_cmp(&a.figures.load));
-        found
+        let all = self.by_load.iter();
+        all.filter(move |(other, on)| {
+            !cpus.is_disjoint(on)
+                && other.id != callback.id
+                && (executor.is_none() || self.executor(other) != executor)
+        })
+        .map(|(other, _)| *other)
     }
 
     /// Returns the rank of the most important chain that contains the callback. The most important
     /// chain of all has rank 0. Returns `None` if no chain contains the callback.
     pub(crate) fn importance(&self, callback: &Callback) -> Option<usize> {
-        let mut chains = self.chains();
-        chains.position(|(_, chain)| chain.callbacks.contains(&callback.id))
+        self.importance.get(callback.id.as_str()).copied()
     }
 }
 

@@ -10,7 +10,7 @@ pub use crate::conclude::{RecoverError, REDACTED};
 use crate::conclude::{conclude, recover};
 use crate::evidence::{add_all, total, unite_threads, Evidence, Figures, Note, SyncEvidence};
 use crate::schema::qos;
-use crate::schema::{Bracket, Callback, CallbackFigures, Edge, Model, Run};
+use crate::schema::{Bracket, ByMode, Callback, CallbackFigures, Edge, Model, Run};
 use machines::Machines;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -118,7 +118,7 @@ pub fn filter_mode(model: Model, mode: &str) -> Result<Model, ModelMergeError> {
     let runs = &evidence.runs;
     evidence.callbacks.retain(|_, c| {
         c.per_run.retain(|id, _| runs.contains_key(id));
-        keep(&mut c.modes, mode) && !(parts && c.modes.values().all(never_ran))
+        keep(&mut c.modes, mode) && !(parts && c.modes.values().all(|f| never_ran(f)))
     });
     evidence.edges.retain(|_, e| keep(&mut e.modes, mode));
     evidence.paths.retain(|_, p| {
@@ -152,8 +152,8 @@ fn never_ran(figures: &CallbackFigures) -> bool {
 
 /// Returns the same model with `mode` as the mode of all its runs.
 pub fn set_mode(model: Model, mode: &str) -> Result<Model, ModelMergeError> {
-    fn unite<F: Figures>(modes: &mut BTreeMap<String, F>, mode: &str) {
-        *modes = BTreeMap::from([(mode.to_string(), total(modes))]);
+    fn unite<F: Figures>(modes: &mut ByMode<F>, mode: &str) {
+        *modes = ByMode::from([(mode.to_string(), Box::new(total(modes)))]);
     }
     let mut evidence = recover(model)?;
     evidence
@@ -174,7 +174,11 @@ pub fn set_mode(model: Model, mode: &str) -> Result<Model, ModelMergeError> {
         .lost
         .values_mut()
         .chain(evidence.dropped.values_mut());
-    counted.for_each(|modes| unite(modes, mode));
+    for counts in counted {
+        let each = counts.values().copied();
+        let sum = each.fold(0, u64::saturating_add);
+        *counts = BTreeMap::from([(mode.to_string(), sum)]);
+    }
     Ok(conclude(evidence))
 }
 

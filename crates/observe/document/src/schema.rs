@@ -23,6 +23,10 @@ pub const SCHEMA: &str = "onbeat-model/1";
 /// The mode of a run for which the user named no mode.
 pub const DEFAULT_MODE: &str = "default";
 
+/// The figures of each mode, by name. They are boxed, because each part of such a map reserves room
+/// for eleven entries, and most models have one mode.
+pub type ByMode<F> = BTreeMap<String, Box<F>>;
+
 /// A timing model of one run, or of many merged runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Model {
@@ -76,12 +80,13 @@ impl Model {
         &self,
         mode: Option<&str>,
         all: &'a F,
-        modes: &'a BTreeMap<String, F>,
+        modes: &'a ByMode<F>,
     ) -> Option<&'a F> {
         match mode {
             None => Some(all),
             Some(mode) => modes
                 .get(mode)
+                .map(Box::as_ref)
                 .or_else(|| self.runs.iter().all(|r| r.mode == mode).then_some(all)),
         }
     }
@@ -169,7 +174,7 @@ pub struct Action {
     #[serde(flatten)]
     pub figures: ActionFigures,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub modes: BTreeMap<String, ActionFigures>,
+    pub modes: ByMode<ActionFigures>,
 }
 
 /// The counts of an action's goals, cancellations and results, and the time that goals took.
@@ -254,7 +259,7 @@ pub struct Callback {
     #[serde(flatten)]
     pub figures: CallbackFigures,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub modes: BTreeMap<String, CallbackFigures>,
+    pub modes: ByMode<CallbackFigures>,
     pub threads: Vec<ThreadUse>,
     /// The measured best, mean and worst execution time of each run (thesis Figure 3.9), by run id.
     pub per_run: BTreeMap<String, RunExtremes>,
@@ -425,7 +430,7 @@ pub struct Edge {
     #[serde(flatten)]
     pub figures: EdgeFigures,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub modes: BTreeMap<String, EdgeFigures>,
+    pub modes: ByMode<EdgeFigures>,
 }
 
 /// The distributions of an edge's times, and the counts of its items.
@@ -578,7 +583,7 @@ pub struct EndToEnd {
     #[serde(flatten)]
     pub figures: EndToEndFigures,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub modes: BTreeMap<String, EndToEndFigures>,
+    pub modes: ByMode<EndToEndFigures>,
 }
 
 /// The measured figures between a source and a sink.
@@ -637,7 +642,7 @@ pub struct Chain {
     #[serde(flatten)]
     pub figures: ChainFigures,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub modes: BTreeMap<String, ChainFigures>,
+    pub modes: ByMode<ChainFigures>,
     /// The latency by run id, over all modes. Empty for a single run. Runs from models of older
     /// versions are missing.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -1,8 +1,7 @@
 //! Combines the figures of callbacks and edges that become one: sums where they add up, nothing
 //! where the parts do not determine the whole.
 
-use onbeat_document::schema::{CallbackFigures, ChainFigures, EdgeFigures, Share};
-use std::collections::BTreeMap;
+use onbeat_document::schema::{ByMode, CallbackFigures, ChainFigures, EdgeFigures, Share};
 
 pub(crate) fn add_edge(all: &mut EdgeFigures, more: &EdgeFigures) {
     all.latency_ns.merge(&more.latency_ns);
@@ -44,16 +43,17 @@ pub(crate) fn of_part<'f>(
 /// Returns the figures of a collapsed part for each mode. `head` has the figures of the callback
 /// that stands for the part. A mode in which this callback did not run has only the load.
 pub(crate) fn of_modes(
-    head: &BTreeMap<String, CallbackFigures>,
-    members: &[&BTreeMap<String, CallbackFigures>],
-) -> BTreeMap<String, CallbackFigures> {
+    head: &ByMode<CallbackFigures>,
+    members: &[&ByMode<CallbackFigures>],
+) -> ByMode<CallbackFigures> {
     let mut modes: Vec<&String> = members.iter().flat_map(|m| m.keys()).collect();
     modes.sort();
     modes.dedup();
     let none = CallbackFigures::default();
     let of = |mode: &String| {
-        let all = members.iter().filter_map(|m| m.get(mode));
-        of_part(head.get(mode).unwrap_or(&none), all)
+        let all = members.iter().filter_map(|m| Some(&**m.get(mode)?));
+        let head = head.get(mode).map_or(&none, |f| f);
+        Box::new(of_part(head, all))
     };
     modes.into_iter().map(|m| (m.clone(), of(m))).collect()
 }

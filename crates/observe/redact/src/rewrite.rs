@@ -8,8 +8,8 @@ use crate::policy::Policy;
 use crate::proof::{prove, Leak};
 use crate::sentences::Speech;
 use onbeat_document::schema::{
-    Action, Bracket, Callback, CallbackFigures, CallbackType, Chain, Edge, Endpoint, EndpointKind,
-    Executor, Helper, Identity, Junction, Model, Reading, Run, ThreadUse,
+    Action, Bracket, ByMode, Callback, CallbackFigures, CallbackType, Chain, Edge, Endpoint,
+    EndpointKind, Executor, Helper, Identity, Junction, Model, Reading, Run, ThreadUse,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -69,7 +69,8 @@ fn all_names(model: &Model) -> BTreeSet<(Kind, &str)> {
         all.extend(c.outputs.iter().map(|t| (Kind::Topic, t.as_str())));
         all.extend(c.symbol.iter().map(|s| (Kind::Symbol, s.as_str())));
         all.extend(c.threads.iter().map(|t| (Kind::Thread, t.comm.as_str())));
-        for figures in [&c.figures].into_iter().chain(c.modes.values()) {
+        let of_modes = c.modes.values().map(Box::as_ref);
+        for figures in [&c.figures].into_iter().chain(of_modes) {
             all.extend(figures.causes.iter().flat_map(causes::names));
         }
     }
@@ -414,12 +415,11 @@ impl<'m, 'n> Rewrite<'m, 'n> {
             .collect()
     }
 
-    fn callback_modes(
-        &self,
-        modes: &BTreeMap<String, CallbackFigures>,
-    ) -> BTreeMap<String, CallbackFigures> {
-        let new = |(m, f): (&String, _)| (self.names.mode(m), causes::renamed(f, self.names));
-        modes.iter().map(new).collect()
+    fn callback_modes(&self, modes: &ByMode<CallbackFigures>) -> ByMode<CallbackFigures> {
+        let renamed = |f: &CallbackFigures| Box::new(causes::renamed(f, self.names));
+        let each = modes.iter();
+        each.map(|(m, f)| (self.names.mode(m), renamed(f)))
+            .collect()
     }
 
     fn by_run<F: Clone>(&self, runs: &BTreeMap<String, F>) -> BTreeMap<String, F> {
@@ -684,7 +684,10 @@ impl<'m, 'n> Rewrite<'m, 'n> {
             shares.extend(chain.topics.get(i).map(|t| self.names.topic(t)));
         }
         let of = |figures| figures::of_chain(figures, &parts, &shares);
-        let modes = chain.modes.iter().map(|(m, f)| (self.names.mode(m), of(f)));
+        let modes = chain
+            .modes
+            .iter()
+            .map(|(m, f)| (self.names.mode(m), Box::new(of(f))));
         let is_same = callbacks == chain.callbacks && topics == chain.topics;
         let text = [&callbacks[..], &topics[..], &[chain.cut.to_string()]]
             .concat()

@@ -6,10 +6,11 @@
 
 use crate::columns::{self, Cell, CellType, Column};
 use crate::id::Id;
-use onbeat_document::schema::{Callback, CallbackFigures, Chain, ChainFigures, Edge, EdgeFigures};
+use onbeat_document::schema::{
+    ByMode, Callback, CallbackFigures, Chain, ChainFigures, Edge, EdgeFigures,
+};
 use onbeat_document::Dist;
 use onbeat_document::Model;
-use std::collections::BTreeMap;
 
 pub(crate) const NAMES: [&str; 3] = ["callbacks", "edges", "chains"];
 
@@ -80,8 +81,8 @@ fn dist(cells: &mut Cells, name: &str, dist: &Dist) {
     cells.push(int(&format!("{name}_count"), dist.count()));
 }
 
-fn modes<'a, F>(all: &'a F, each: &'a BTreeMap<String, F>) -> Vec<(&'a str, &'a F)> {
-    let each = each.iter().map(|(mode, f)| (mode.as_str(), f));
+fn modes<'a, F>(all: &'a F, each: &'a ByMode<F>) -> Vec<(&'a str, &'a F)> {
+    let each = each.iter().map(|(mode, f)| (mode.as_str(), &**f));
     std::iter::once(("", all)).chain(each).collect()
 }
 

@@ -23,7 +23,7 @@ use onbeat_document::evidence::{PathEvidence, PathKey, SyncEvidence, Together};
 use onbeat_document::schema::helper::kind_of;
 use onbeat_document::schema::qos;
 use onbeat_document::schema::{
-    Assumed, Bracket, Callback, CallbackFigures, CallbackType, Component, Edge, EdgeFigures,
+    Assumed, Bracket, ByMode, Callback, CallbackFigures, CallbackType, Component, Edge, EdgeFigures,
 };
 use onbeat_document::schema::{
     EndpointKind, Identity, Model, Run, RunExtremes, RunTypical, ThreadUse, Typical,
@@ -180,13 +180,18 @@ impl<'a> Finish<'a> {
         evidence
     }
 
-    fn by_mode<F: Figures>(&self, figures: &PerMode<F>) -> BTreeMap<String, F> {
-        let mut all = BTreeMap::new();
+    fn by_mode<F: Figures>(&self, figures: &PerMode<F>) -> ByMode<F> {
+        let mut all = ByMode::new();
         for (mode, figures) in figures.iter() {
-            let of: &mut F = all.entry(self.parts.of(mode).mode.clone()).or_default();
-            of.add(figures);
+            let of: &mut Box<F> = all.entry(self.parts.of(mode).mode.clone()).or_default();
+            of.as_mut().add(figures);
         }
         all
+    }
+
+    fn counts(&self, counts: &PerMode<u64>) -> BTreeMap<String, u64> {
+        let each = self.by_mode(counts).into_iter();
+        each.map(|(mode, count)| (mode, *count)).collect()
     }
 
     fn vertices_with_id(&self) -> impl Iterator<Item = (&'a Vertex, &str)> {
@@ -247,8 +252,8 @@ impl<'a> Finish<'a> {
 
     /// Returns a callback's figures by mode. A mode in which the callback did not run is listed as
     /// well if the system was in this mode during the recording.
-    fn figures(&self, v: &Vertex) -> BTreeMap<String, CallbackFigures> {
-        let mut all = BTreeMap::new();
+    fn figures(&self, v: &Vertex) -> ByMode<CallbackFigures> {
+        let mut all = ByMode::new();
         for (modes, run) in self.parts.modes() {
             let mut figures = CallbackFigures {
                 observed_ns: run.duration_ns,
@@ -263,7 +268,7 @@ impl<'a> Finish<'a> {
                     add_causes(&mut figures.causes, waits.into_iter());
                 }
             }
-            all.insert(run.mode.clone(), figures);
+            all.insert(run.mode.clone(), Box::new(figures));
         }
         all
     }
@@ -394,7 +399,7 @@ impl<'a> Finish<'a> {
         }
         if let Some(c) = evidence.callbacks.get_mut(&sync) {
             for (mode, interarrival) in self.by_mode(&output.interarrival) {
-                c.modes.entry(mode).or_default().interarrival_ns = interarrival;
+                c.modes.entry(mode).or_default().interarrival_ns = *interarrival;
             }
         }
         let shown = SyncEvidence {
@@ -443,7 +448,7 @@ impl<'a> Finish<'a> {
     ) {
         let paths = &self.synth.flow.lineage.paths;
         if !listed[path.index()] {
-            let dropped = self.by_mode(&node.dropped);
+            let dropped = self.counts(&node.dropped);
             let source = paths.upwards(path).last().and_then(|n| self.id(n.vertex));
             if let Some(source) = source.filter(|_| !dropped.is_empty()) {
                 let key = PathKey {
@@ -454,7 +459,7 @@ impl<'a> Finish<'a> {
             }
             return;
         }
-        let (mut lost, mut dropped) = (self.by_mode(&node.lost), self.by_mode(&node.dropped));
+        let (mut lost, mut dropped) = (self.counts(&node.lost), self.counts(&node.dropped));
         lost.retain(|_, n| *n > 0);
         dropped.retain(|_, n| *n > 0);
         let terminal = node.terminal.as_ref().filter(|_| !paths.is_unlisted(path));
@@ -534,7 +539,7 @@ impl<'a> Finish<'a> {
                 latency.merge(&figures.latency_ns);
             }
             let of = path.modes.entry(run.mode.clone()).or_default();
-            of.add(figures);
+            of.as_mut().add(figures);
         }
     }
 

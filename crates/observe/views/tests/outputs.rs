@@ -15,14 +15,14 @@ fn with_modes() -> Model {
     model.runs[0].mode = "urban".into();
     model.runs[1].mode = "highway".into();
     for c in &mut model.callbacks {
-        c.modes.insert("urban".into(), c.figures.clone());
-        c.modes.insert("highway".into(), c.figures.clone());
+        c.modes.insert("urban".into(), Box::new(c.figures.clone()));
+        c.modes.insert("highway".into(), Box::new(c.figures.clone()));
     }
     for e in &mut model.edges {
-        e.modes.insert("urban".into(), e.figures.clone());
+        e.modes.insert("urban".into(), Box::new(e.figures.clone()));
     }
     for c in &mut model.chains {
-        c.modes.insert("urban".into(), c.figures.clone());
+        c.modes.insert("urban".into(), Box::new(c.figures.clone()));
     }
     model
 }

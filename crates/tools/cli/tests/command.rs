@@ -130,8 +130,8 @@ fn merged_models_keep_the_figures_of_each_mode() {
         let mut urban = c.figures.clone();
         urban.exec_ns = onbeat_document::Dist::new();
         urban.exec_ns.record(123_000_000_000);
-        c.modes.insert("urban".into(), urban);
-        c.modes.insert("highway".into(), c.figures.clone());
+        c.modes.insert("urban".into(), Box::new(urban));
+        c.modes.insert("highway".into(), Box::new(c.figures.clone()));
     }
     fs::write(
         dir.path().join("model.json"),

@@ -1,6 +1,6 @@
 //! Rule: an urgent callback waits because its executor is running other callbacks.
 
-use super::{first_three, mean, number, OnChain};
+use super::{first_three, mean, number, OnChain, NAMED};
 use crate::view::Step;
 use crate::{Advice, Rule};
 use onbeat_document::text::duration;
@@ -13,20 +13,17 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
     let waiting = &edge.figures.waiting_ns;
     let cost_ns = waiting.mean().min(part_ns);
     let share = on.share_if_large(cost_ns)?;
-    let others = on.view.beside(step.callback);
+    let others = || on.view.beside(step.callback);
     // Others that never run long cannot be the cause.
-    let longest_ns = others.first()?.figures.exec_ns.max();
+    let longest_ns = others().next()?.figures.exec_ns.max();
     if (longest_ns as f64) < on.options.min_time_ns {
         return None;
     }
     let id = &step.callback.id;
-    let named: Vec<String> = others
-        .iter()
-        .map(|c| {
-            let longest = duration(c.figures.exec_ns.max() as f64);
-            format!("{} (longest {longest})", c.id)
-        })
-        .collect();
+    let named = first_three(others(), |c| {
+        let longest = duration(c.figures.exec_ns.max() as f64);
+        format!("{} (longest {longest})", c.id)
+    });
     let mut evidence = vec![
         mean("waiting_ns", &edge.topic, waiting),
         number(
@@ -36,7 +33,7 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
             waiting.count(),
         ),
     ];
-    evidence.extend(others.iter().map(|c| {
+    evidence.extend(others().take(NAMED).map(|c| {
         let exec = &c.figures.exec_ns;
         number("exec_ns.max", &c.id, exec.max() as f64, exec.count())
     }));
@@ -47,10 +44,9 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
         cost_ns: Some(cost_ns),
         share,
         finding: format!(
-            "{id} waits for its thread, {} on average and {} at the 99th percentile. The thread also runs {}",
+            "{id} waits for its thread, {} on average and {} at the 99th percentile. The thread also runs {named}",
             duration(waiting.mean()),
-            duration(waiting.quantile(0.99) as f64),
-            first_three(&named)
+            duration(waiting.quantile(0.99) as f64)
         ),
         remedy: "give the callback a callback group and an executor of its own, whose thread has a higher priority"
             .to_owned(),

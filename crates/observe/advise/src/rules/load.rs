@@ -94,11 +94,9 @@ fn of_cpus(view: &View<'_>, options: &Options) -> Vec<Advice> {
 fn loads(callbacks: &[&Callback]) -> String {
     let mut sorted = callbacks.to_vec();
     sorted.sort_by(|a, b| b.figures.load.total_cmp(&a.figures.load));
-    let named: Vec<String> = sorted
-        .iter()
-        .map(|c| format!("{} ({})", c.id, percent(c.figures.load)))
-        .collect();
-    first_three(&named)
+    first_three(sorted.iter(), |c| {
+        format!("{} ({})", c.id, percent(c.figures.load))
+    })
 }
 
 fn evidence(callbacks: &[&Callback]) -> Vec<crate::Evidence> {

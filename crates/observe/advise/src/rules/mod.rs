@@ -12,6 +12,7 @@ mod synchroniser;
 use crate::view::View;
 use crate::{Advice, Evidence, Options};
 use onbeat_document::Dist;
+use std::collections::BTreeSet;
 
 /// A rule that finds one cause of costs in a model, and gives advice against this cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -109,10 +110,17 @@ pub(crate) fn number(figure: &str, of: &str, value: f64, samples: u64) -> Eviden
     }
 }
 
-pub(crate) fn first_three(names: &[String]) -> String {
-    const SHOWN: usize = 3;
-    let shown = names[..names.len().min(SHOWN)].join(", ");
-    match names.len().saturating_sub(SHOWN) {
+/// The number of callbacks that a finding names, and whose figures are its evidence.
+pub(crate) const NAMED: usize = 3;
+
+/// Names the first three items, and says how many more there are.
+pub(crate) fn first_three<T>(
+    mut items: impl Iterator<Item = T>,
+    name: impl Fn(T) -> String,
+) -> String {
+    let named: Vec<String> = items.by_ref().take(NAMED).map(name).collect();
+    let shown = named.join(", ");
+    match items.count() {
         0 => shown,
         more => format!("{shown} and {more} more"),
     }
@@ -122,12 +130,7 @@ pub(crate) fn first_three(names: &[String]) -> String {
 /// callbacks, so several chains may have the same advice.
 fn deduplicated(mut found: Vec<Advice>) -> Vec<Advice> {
     found.sort_by(|a, b| b.share.total_cmp(&a.share).then(a.chain.cmp(&b.chain)));
-    let mut kept: Vec<Advice> = Vec::new();
-    for advice in found {
-        let is_new = |k: &Advice| (k.rule, &k.subject) != (advice.rule, &advice.subject);
-        if kept.iter().all(is_new) {
-            kept.push(advice);
-        }
-    }
-    kept
+    let mut seen = BTreeSet::new();
+    found.retain(|advice| seen.insert((advice.rule, advice.subject.clone())));
+    found
 }

@@ -1,6 +1,6 @@
 //! Rule: a callback of a chain is preempted, or waits for a CPU.
 
-use super::{first_three, mean, number, OnChain};
+use super::{first_three, mean, number, OnChain, NAMED};
 use crate::view::{cpus, real_time, Step};
 use crate::{Advice, Rule};
 use onbeat_document::schema::Callback;
@@ -34,6 +34,7 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
     evidence.extend(
         above
             .iter()
+            .take(NAMED)
             .map(|c| number("load", &c.id, c.figures.load, c.figures.exec_ns.count())),
     );
     Some(Advice {
@@ -50,10 +51,10 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
 
 pub(super) fn yields_to_important_only(on: &OnChain<'_, '_>, callback: &Callback) -> bool {
     let own = real_time(callback);
-    let others = on.view.on_its_cpus(callback);
+    let mut others = on.view.on_its_cpus(callback);
     own.is_some()
         && less_important_ahead(on, callback, own).is_empty()
-        && others.iter().any(|c| real_time(c) > own)
+        && others.any(|c| real_time(c) > own)
 }
 
 /// Returns the mean time in ns that the callback's items wait for a CPU. Returns `None` if the
@@ -64,7 +65,7 @@ fn wait_for_cpu_ns(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<f64> {
     // A callback that is behind its input waits for itself.
     let exec = &step.callback.figures.exec_ns;
     let gap_ns = step.callback.figures.interarrival_ns.quantile(0.01);
-    let is_alone = on.view.beside(step.callback).is_empty() && exec.max() < gap_ns;
+    let is_alone = on.view.beside(step.callback).next().is_none() && exec.max() < gap_ns;
     is_alone.then(|| edge.figures.waiting_ns.mean().min(part_ns))
 }
 
@@ -76,16 +77,16 @@ fn less_important_ahead<'m>(
     own: Option<u8>,
 ) -> Vec<&'m Callback> {
     let own_place = on.view.importance(callback);
-    let mut found = on.view.on_its_cpus(callback);
-    found.retain(|other| {
+    let others = on.view.on_its_cpus(callback);
+    let is_ahead = |other: &&Callback| {
         let is_less = match (on.view.importance(other), own_place) {
             (None, _) => true,
             (Some(theirs), Some(ours)) => theirs > ours,
             (Some(_), None) => false,
         };
         is_less && real_time(other) > own
-    });
-    found
+    };
+    others.filter(is_ahead).collect()
 }
 
 fn finding(
@@ -113,29 +114,21 @@ fn finding(
         Some(priority) => format!("at real-time priority {priority}"),
     };
     let cpus: Vec<String> = cpus(callback).iter().map(u16::to_string).collect();
-    let named: Vec<String> = above
-        .iter()
-        .map(|c| {
-            let priority = real_time(c).map_or("normal".into(), |p| p.to_string());
-            format!(
-                "{} (priority {priority}, {} of a CPU)",
-                c.id,
-                percent(c.figures.load)
-            )
-        })
-        .collect();
+    let named = first_three(above.iter(), |c| {
+        let priority = real_time(c).map_or("normal".into(), |p| p.to_string());
+        format!(
+            "{} (priority {priority}, {} of a CPU)",
+            c.id,
+            percent(c.figures.load)
+        )
+    });
     let who = match (above.is_empty(), own) {
-        (false, _) => format!(
-            "; less important callbacks run before this callback: {}",
-            first_three(&named)
-        ),
+        (false, _) => {
+            format!("; less important callbacks run before this callback: {named}")
+        }
         (true, None) => {
-            let load: f64 = on
-                .view
-                .on_its_cpus(callback)
-                .iter()
-                .map(|c| c.figures.load)
-                .sum();
+            let others = on.view.on_its_cpus(callback);
+            let load: f64 = others.map(|c| c.figures.load).sum();
             format!(
                 "; other callbacks use {} of the time of these CPUs",
                 percent(load)

@@ -22,18 +22,17 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
     if late.count() == 0 || p99_ns < MAX_LATE * period_ns || p99_ns < on.options.min_time_ns {
         return None;
     }
-    if on.view.beside(callback).is_empty() && yields_to_important_only(on, callback) {
+    let beside = || on.view.beside(callback);
+    let is_alone = beside().next().is_none();
+    if is_alone && yields_to_important_only(on, callback) {
         return None;
     }
-    let beside: Vec<String> = on
-        .view
-        .beside(callback)
-        .iter()
-        .map(|c| c.id.clone())
-        .collect();
-    let (why, remedy) = match beside.is_empty() {
+    let (why, remedy) = match is_alone {
         false => (
-            format!("; the thread of this callback also runs {}", first_three(&beside)),
+            format!(
+                "; the thread of this callback also runs {}",
+                first_three(beside(), |c| c.id.clone())
+            ),
             "give the callback a callback group and an executor of its own",
         ),
         true => (

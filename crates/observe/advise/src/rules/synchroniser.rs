@@ -23,11 +23,7 @@ pub(super) fn find(on: &OnChain<'_, '_>) -> Vec<Advice> {
         let Some(share) = on.share_if_large(cost_ns) else {
             continue;
         };
-        let edges = on.view.model.edges.iter();
-        let partners: Vec<String> = edges
-            .filter(|e| e.to == sync.id && e.from != *from)
-            .map(|e| e.from.clone())
-            .collect();
+        let partners = on.view.into(sync).filter(|e| e.from != *from);
         found.push(Advice {
             rule: Rule::Synchroniser,
             chain: Some(on.place),
@@ -38,7 +34,7 @@ pub(super) fn find(on: &OnChain<'_, '_>) -> Vec<Advice> {
                 "items of {from} wait {} at the synchroniser of {} for items of {}",
                 duration(cost_ns),
                 sync.node,
-                super::first_three(&partners)
+                super::first_three(partners, |e| e.from.clone())
             ),
             remedy: "shift the sources of the synchroniser's inputs so that their items arrive together, by a timer's phase or a \
                      sensor's trigger; or speed up the slower path"

@@ -7,7 +7,7 @@ use super::paths::Paths;
 use crate::cuts::Cut;
 use crate::evidence::{total, EdgeKey, Evidence, Hidden};
 use crate::evidence::{PathEvidence, PathFigures, PathKey, MEMORY};
-use crate::schema::{Assumed, Chain, ChainFigures, Share};
+use crate::schema::{Assumed, ByMode, Chain, ChainFigures, Share};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Returns the chains of the model, sorted by id. Moves to `hidden` the evidence that the chains do
@@ -154,13 +154,14 @@ impl<'a> Ends<'a> {
 }
 
 fn chain(key: PathKey, path: &PathEvidence, missing: &Missing, ends: &Ends) -> Chain {
-    let mut modes: BTreeMap<String, ChainFigures> = BTreeMap::new();
+    let mut modes: ByMode<ChainFigures> = ByMode::new();
     let counted = missing.lost.keys().chain(missing.dropped.keys());
     for mode in path.modes.keys().chain(counted) {
         let figures = path.modes.get(mode).cloned().unwrap_or_default();
         let of = |counts: &BTreeMap<String, u64>| counts.get(mode).copied().unwrap_or(0);
         let counts = (of(&missing.lost), of(&missing.dropped));
-        modes.insert(mode.clone(), chain_figures(&key, &figures, counts));
+        let figures = chain_figures(&key, &figures, counts);
+        modes.insert(mode.clone(), Box::new(figures));
     }
     let counts = (missing.lost.values().sum(), missing.dropped.values().sum());
     let figures = chain_figures(&key, &total(&path.modes), counts);

@@ -5,10 +5,10 @@ use super::chains::Ends;
 use super::graph::Graph;
 use super::groups::{Group, Groups};
 use crate::evidence::{add_all, total, EndsKey, Evidence, Hidden, HiddenEnds, PathFigures};
-use crate::schema::{Chain, EndToEnd, EndToEndFigures, JunctionState};
+use crate::schema::{ByMode, Chain, EndToEnd, EndToEndFigures, JunctionState};
 use std::collections::{BTreeMap, BTreeSet};
 
-type Modes = BTreeMap<String, PathFigures>;
+type Modes = ByMode<PathFigures>;
 
 /// Returns the end-to-end figures of each source and sink, and of the ends that the user named.
 /// Moves to `hidden` the evidence that these figures do not show.
@@ -169,7 +169,10 @@ impl<'a> Between<'a> {
             paths: self.paths(&key.from, &key.to, &passed),
             listed,
             figures: figures(&total(modes)),
-            modes: modes.iter().map(|(m, f)| (m.clone(), figures(f))).collect(),
+            modes: modes
+                .iter()
+                .map(|(m, f)| (m.clone(), Box::new(figures(f))))
+                .collect(),
             from: key.from,
             to: key.to,
             topic: key.topic,

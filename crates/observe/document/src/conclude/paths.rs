@@ -3,6 +3,7 @@
 
 use super::groups::Groups;
 use crate::evidence::{add_all, Evidence, HiddenPath, PathEvidence, PathFigures, PathKey};
+use crate::schema::ByMode;
 use std::collections::BTreeMap;
 
 pub(super) struct Paths {
@@ -115,10 +116,7 @@ fn read(path: &PathKey, groups: &Groups) -> Read {
     Read { key, passed }
 }
 
-fn without(
-    modes: &BTreeMap<String, PathFigures>,
-    passed: &[usize],
-) -> BTreeMap<String, PathFigures> {
+fn without(modes: &ByMode<PathFigures>, passed: &[usize]) -> ByMode<PathFigures> {
     let mut modes = modes.clone();
     for figures in modes.values_mut() {
         for &i in passed.iter().rev() {

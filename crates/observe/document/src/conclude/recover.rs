@@ -4,7 +4,7 @@ use super::{conclude, modes};
 use crate::evidence::{total, EdgeKey, EndpointKey, Evidence, HelperKey, Hidden, Note};
 use crate::evidence::{EndsKey, HiddenEnds, PathEvidence, PathFigures, PathKey, SyncEvidence};
 use crate::schema::qos;
-use crate::schema::{Callback, CallbackFigures, CallbackType, Chain, ChainFigures};
+use crate::schema::{ByMode, Callback, CallbackFigures, CallbackType, Chain, ChainFigures};
 use crate::schema::{Edge, EdgeFigures, Endpoint, Helper, Junction, JunctionKind, Model, Run};
 use crate::schema::{EndToEnd, EndToEndFigures};
 use std::collections::{BTreeMap, BTreeSet};
@@ -198,9 +198,9 @@ impl OnlyMode {
         }))
     }
 
-    fn restore<F: Clone>(&self, modes: &mut BTreeMap<String, F>, total: &F) {
+    fn restore<F: Clone>(&self, modes: &mut ByMode<F>, total: &F) {
         if let (true, Some(mode)) = (modes.is_empty(), &self.0) {
-            modes.insert(mode.clone(), total.clone());
+            modes.insert(mode.clone(), Box::new(total.clone()));
         }
     }
 }
@@ -260,7 +260,9 @@ fn add_ends(
         let (from, topic) = (e.from, e.topic);
         let key = EndsKey { from, to, topic };
         let modes = e.modes.into_iter();
-        let modes = modes.map(|(mode, f)| (mode, ends_figures(f))).collect();
+        let modes = modes
+            .map(|(mode, f)| (mode, Box::new(ends_figures(*f))))
+            .collect();
         evidence.ends.insert(key, modes);
     }
     for h in hidden {
@@ -330,9 +332,9 @@ fn add_chain(
     // The last topic may be the chain's output.
     topics.truncate(callbacks.len() - 1);
     let key = path(callbacks, topics, own)?;
-    let mut modes = BTreeMap::new();
+    let mut modes = ByMode::new();
     for (mode, figures) in &chain.modes {
-        modes.insert(mode.clone(), path_figures(&id, &key, figures)?);
+        modes.insert(mode.clone(), Box::new(path_figures(&id, &key, figures)?));
     }
     if modes.is_empty() {
         only_mode.restore(&mut modes, &path_figures(&id, &key, &chain.figures)?);

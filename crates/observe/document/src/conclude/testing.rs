@@ -3,7 +3,9 @@
 use crate::dist::Dist;
 use crate::evidence::{EdgeKey, Evidence, PathEvidence, PathFigures, PathKey};
 use crate::evidence::{MemberEvidence, SyncEvidence};
-use crate::schema::{Bracket, Callback, CallbackFigures, CallbackType, Edge, EdgeFigures, Run};
+use crate::schema::{
+    Bracket, ByMode, Callback, CallbackFigures, CallbackType, Edge, EdgeFigures, Run,
+};
 use std::collections::BTreeMap;
 
 pub(crate) const MODE: &str = "urban";
@@ -60,7 +62,7 @@ impl Evidence {
             identity: Default::default(),
             symbol: None,
             figures: CallbackFigures::default(),
-            modes: BTreeMap::from([(MODE.into(), figures)]),
+            modes: ByMode::from([(MODE.into(), Box::new(figures))]),
             threads: Vec::new(),
             per_run: BTreeMap::new(),
         };
@@ -82,7 +84,7 @@ impl Evidence {
             assumed: None,
             intra_process: false,
             figures: EdgeFigures::default(),
-            modes: BTreeMap::from([(MODE.into(), figures)]),
+            modes: ByMode::from([(MODE.into(), Box::new(figures))]),
         };
         self.edges.insert(EdgeKey::of(&edge), edge);
         self
@@ -104,7 +106,7 @@ impl Evidence {
                 .keys()
                 .map(|id| (id.clone(), figures.latency_ns.clone()))
                 .collect(),
-            modes: BTreeMap::from([(MODE.into(), figures)]),
+            modes: ByMode::from([(MODE.into(), Box::new(figures))]),
         };
         self.paths.insert(key, path);
         self

@@ -2,7 +2,9 @@
 
 use super::{MemberEvidence, PathFigures};
 use crate::dist::Dist;
-use crate::schema::{ActionFigures, CallbackFigures, Cause, Component, EdgeFigures, HelperFigures};
+use crate::schema::{
+    ActionFigures, ByMode, CallbackFigures, Cause, Component, EdgeFigures, HelperFigures,
+};
 use std::collections::BTreeMap;
 
 /// A set of figures that can be summed. The default value is zero.
@@ -116,6 +118,12 @@ impl Figures for Dist {
     }
 }
 
+impl<F: Figures> Figures for Box<F> {
+    fn add(&mut self, other: &Self) {
+        self.as_mut().add(other);
+    }
+}
+
 impl Figures for u64 {
     fn add(&mut self, other: &Self) {
         *self = self.saturating_add(*other);
@@ -128,7 +136,7 @@ pub fn add_all<K: Ord + Clone, F: Figures>(to: &mut BTreeMap<K, F>, from: &BTree
     }
 }
 
-pub fn total<F: Figures>(modes: &BTreeMap<String, F>) -> F {
+pub fn total<F: Figures>(modes: &ByMode<F>) -> F {
     let mut all = F::default();
     for figures in modes.values() {
         all.add(figures);

@@ -3,7 +3,7 @@
 
 use super::{EndsKey, Evidence, Note, PathEvidence, PathFigures, PathKey, SyncEvidence, Together};
 use crate::dist::Dist;
-use crate::schema::{Callback, Edge};
+use crate::schema::{ByMode, Callback, Edge};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,7 +47,7 @@ pub struct HiddenPath {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub own: Vec<usize>,
     pub outputs: BTreeMap<String, u64>,
-    pub modes: BTreeMap<String, PathFigures>,
+    pub modes: ByMode<PathFigures>,
     /// The end-to-end latencies of the path by run id. Empty if the model is made from one run.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub per_run: BTreeMap<String, Dist>,
@@ -72,11 +72,11 @@ pub struct HiddenEnds {
     pub to: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub topic: String,
-    pub modes: BTreeMap<String, PathFigures>,
+    pub modes: ByMode<PathFigures>,
 }
 
 impl HiddenEnds {
-    pub fn new(key: EndsKey, modes: BTreeMap<String, PathFigures>) -> Self {
+    pub fn new(key: EndsKey, modes: ByMode<PathFigures>) -> Self {
         HiddenEnds {
             from: key.from,
             to: key.to,

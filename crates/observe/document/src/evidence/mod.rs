@@ -13,7 +13,9 @@ pub use together::Together;
 
 use crate::cuts::Cut;
 use crate::dist::Dist;
-use crate::schema::{ActionFigures, Callback, Edge, Endpoint, EndpointKind, Qos, Run, ThreadUse};
+use crate::schema::{
+    ActionFigures, ByMode, Callback, Edge, Endpoint, EndpointKind, Qos, Run, ThreadUse,
+};
 use crate::schema::{Helper, HelperFigures};
 use crate::stated::StatedJunction;
 use serde::{Deserialize, Serialize};
@@ -33,13 +35,13 @@ pub struct Evidence {
     pub paths: BTreeMap<PathKey, PathEvidence>,
     /// The figures between the ends of chains, by mode. They cover all paths between the ends, also
     /// those that are not in `paths`.
-    pub ends: BTreeMap<EndsKey, BTreeMap<String, PathFigures>>,
+    pub ends: BTreeMap<EndsKey, ByMode<PathFigures>>,
     /// For each path and mode: the number of items that were lost on the way to the last callback.
     pub lost: BTreeMap<PathKey, BTreeMap<String, u64>>,
     /// For each path and mode: the number of lineages that were dropped at the path's end, because
     /// there were too many.
     pub dropped: BTreeMap<PathKey, BTreeMap<String, u64>>,
-    pub actions: BTreeMap<String, BTreeMap<String, ActionFigures>>,
+    pub actions: BTreeMap<String, ByMode<ActionFigures>>,
     pub endpoints: BTreeMap<EndpointKey, BTreeSet<Qos>>,
     pub helpers: BTreeMap<HelperKey, HelperEvidence>,
     pub syncs: BTreeMap<String, SyncEvidence>,
@@ -149,7 +151,7 @@ pub struct PathEvidence {
     /// For each topic: the number of executions whose last output was published on this topic. The
     /// empty topic counts executions without an output.
     pub outputs: BTreeMap<String, u64>,
-    pub modes: BTreeMap<String, PathFigures>,
+    pub modes: ByMode<PathFigures>,
     /// The end-to-end latency by run id. Runs from models of older versions are missing.
     pub per_run: BTreeMap<String, Dist>,
 }

@@ -251,7 +251,8 @@ fn model_with_hidden_names_everywhere() -> Model {
     for c in &mut model.callbacks {
         let extremes = c.per_run.remove(&id).unwrap_or_default();
         c.per_run.insert("quarkstrudel-1".into(), extremes);
-        c.modes.insert("autobahn".into(), Box::new(c.figures.clone()));
+        c.modes
+            .insert("autobahn".into(), Box::new(c.figures.clone()));
     }
     model.assumptions.push(
         "The node /voxel_grid is named after its process: its own name was not recorded.".into(),

@@ -16,7 +16,8 @@ fn with_modes() -> Model {
     model.runs[1].mode = "highway".into();
     for c in &mut model.callbacks {
         c.modes.insert("urban".into(), Box::new(c.figures.clone()));
-        c.modes.insert("highway".into(), Box::new(c.figures.clone()));
+        c.modes
+            .insert("highway".into(), Box::new(c.figures.clone()));
     }
     for e in &mut model.edges {
         e.modes.insert("urban".into(), Box::new(e.figures.clone()));

@@ -131,7 +131,8 @@ fn merged_models_keep_the_figures_of_each_mode() {
         urban.exec_ns = onbeat_document::Dist::new();
         urban.exec_ns.record(123_000_000_000);
         c.modes.insert("urban".into(), Box::new(urban));
-        c.modes.insert("highway".into(), Box::new(c.figures.clone()));
+        c.modes
+            .insert("highway".into(), Box::new(c.figures.clone()));
     }
     fs::write(
         dir.path().join("model.json"),

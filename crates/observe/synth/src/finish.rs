@@ -76,7 +76,10 @@ impl Synth {
     /// Declares the events complete and returns the model of the run.
     pub fn finish(mut self) -> Model {
         self.end_of_events();
-        self.ended_model()
+        let evidence = Finish::of(&self).evidence();
+        // A model of ten thousand callbacks takes as much memory again.
+        drop(self);
+        conclude(evidence)
     }
 
     /// Returns the model of all events. The caller must have called [`Synth::end_of_events`].

@@ -7,7 +7,7 @@
 //! latency and does not count. Sleep within a callback is attributed to the component that ended
 //! it.
 
-use crate::rows::is_same;
+use crate::rows::{by_id, CallbacksById, ChainsByWay};
 use crate::{Options, WAITING};
 use onbeat_document::schema::{Callback, Cause, Chain, Component, ComponentKind, Model};
 use onbeat_document::titles::titles;
@@ -103,13 +103,16 @@ struct Costs {
 pub fn influence(a: &Model, b: &Model, options: &Options) -> Influences {
     let mut report = Influences::default();
     let mut only = b.chains.len();
+    let others = ChainsByWay::of(b);
+    let callbacks = (by_id(a), by_id(b));
     for (chain, title) in a.chains.iter().zip(titles(a)) {
-        let Some(other) = b.chains.iter().find(|o| is_same(chain, o)) else {
+        let Some(other) = others.same(chain) else {
             only += 1;
             continue;
         };
         only -= 1;
-        compare(&mut report, (a, b), (chain, other), &title, options);
+        let costs = (costs(&callbacks.0, chain), costs(&callbacks.1, other));
+        compare(&mut report, (a, b), (chain, costs), &title, options);
     }
     let size = |i: &Influence| i.difference_ns().abs();
     report.found.sort_by(|x, y| {
@@ -140,11 +143,10 @@ pub fn influence(a: &Model, b: &Model, options: &Options) -> Influences {
 fn compare(
     report: &mut Influences,
     (a, b): (&Model, &Model),
-    (chain, other): (&Chain, &Chain),
+    (chain, (before, after)): (&Chain, (Costs, Costs)),
     title: &str,
     options: &Options,
 ) {
-    let (before, after) = (costs(a, chain), costs(b, other));
     let latency = chain.figures.latency_ns.mean();
     if before.executions == 0 || after.executions == 0 {
         return;
@@ -218,10 +220,10 @@ fn name(by: &Component) -> String {
     }
 }
 
-fn costs(model: &Model, chain: &Chain) -> Costs {
+fn costs(callbacks: &CallbacksById<'_>, chain: &Chain) -> Costs {
     let mut costs = Costs::default();
     for (place, id) in chain.callbacks.iter().enumerate() {
-        let Some(callback) = model.callbacks.iter().find(|c| &c.id == id) else {
+        let Some(callback) = callbacks.get(id.as_str()) else {
             continue;
         };
         let n = callback.figures.preempted_ns.count();

@@ -2,7 +2,7 @@
 //! those that are too small, and sorts them by their weight in a chain.
 
 use crate::compare::{measure, welch, Change, Measured, Method, Single};
-use crate::rows::{rows, Figure, Row};
+use crate::rows::{rows, ChainsByWay, Figure, Row};
 use crate::speed::{median, Speed};
 use crate::spread::{RunSpread, Spread};
 use crate::structure::{self, Difference};
@@ -10,7 +10,7 @@ use crate::Options;
 use onbeat_document::schema::{Chain, Model, Share};
 use onbeat_stats::{normal_beyond, split_by_chance, student_beyond, student_quantile};
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 /// A figure of a callback, chain or edge that differs significantly between the two models.
 #[allow(missing_docs)] // the names say what they are
@@ -303,9 +303,10 @@ fn losses(a: &Model, b: &Model) -> Vec<Found> {
         true => 2.0 * normal_beyond(shift.abs() / spread),
         false => 0.0,
     };
+    let others: HashMap<String, _> = b.edges.iter().map(|e| (structure::edge_id(e), e)).collect();
     for edge in &a.edges {
         let id = structure::edge_id(edge);
-        let Some(other) = b.edges.iter().find(|e| structure::edge_id(e) == id) else {
+        let Some(other) = others.get(&id) else {
             continue;
         };
         let of = |e: &onbeat_document::schema::Edge| {
@@ -380,6 +381,8 @@ fn matters(f: &Found, options: &Options) -> bool {
 /// Marks the changes that follow from a change of a callback's execution time. For a chain's
 /// latency, also finds the part of the chain that has most of the change.
 fn explain(found: &mut [Found], a: &Model, b: &Model) {
+    let chains: HashMap<&str, &Chain> = a.chains.iter().map(|c| (c.id.as_str(), c)).collect();
+    let others = ChainsByWay::of(b);
     // The tuples hold an id and the ends of the interval of its shift, in ns.
     let of = |f: &Found| (f.a * f.change.low, f.a * f.change.high);
     let slower: Vec<(String, f64, f64)> = found
@@ -404,16 +407,16 @@ fn explain(found: &mut [Found], a: &Model, b: &Model) {
             let own = slower.iter().filter(|(id, ..)| *id == f.id);
             f.follows = own.into_iter().find(explains).map(|(id, ..)| id.clone());
         } else if f.figure == Figure::Latency.text() {
-            let chain = a.chains.iter().find(|c| c.id == f.id);
+            let chain = chains.get(f.id.as_str()).copied();
             let passes = |id: &String| chain.is_some_and(|c| c.callbacks.contains(id));
             let on_it = slower.iter().filter(|(id, ..)| passes(id));
             f.follows = on_it.into_iter().find(explains).map(|(id, ..)| id.clone());
-            f.mostly = chain.and_then(|c| mostly(c, b));
+            f.mostly = chain.and_then(|c| mostly(c, others.same(c)?));
         } else if f.figure == Figure::ExecutionTail.text() {
             let own = slower.iter().find(|(id, ..)| *id == f.id);
             f.follows = own.map(|(id, ..)| id.clone());
         } else if f.figure == Figure::LatencyTail.text() {
-            let chain = a.chains.iter().find(|c| c.id == f.id);
+            let chain = chains.get(f.id.as_str()).copied();
             let passes = |id: &String| chain.is_some_and(|c| c.callbacks.contains(id));
             let way = |shift: f64| (shift > 0.0) == (f.change.shift > 0.0);
             let same = tails.iter().find(|(id, shift)| passes(id) && way(*shift));
@@ -422,8 +425,7 @@ fn explain(found: &mut [Found], a: &Model, b: &Model) {
     }
 }
 
-fn mostly(chain: &Chain, b: &Model) -> Option<String> {
-    let other = b.chains.iter().find(|o| crate::rows::is_same(chain, o))?;
+fn mostly(chain: &Chain, other: &Chain) -> Option<String> {
     let pairs = chain.figures.shares.iter().zip(&other.figures.shares);
     let shift = |(a, b): &(&Share, &Share)| (b.mean_ns - a.mean_ns).abs();
     let (a, b) = pairs.max_by(|x, y| shift(x).total_cmp(&shift(y)))?;

@@ -4,7 +4,7 @@ use onbeat_document::schema::{Callback, Chain, Model, RunExtremes, RunTypical, T
 use onbeat_document::titles::titles;
 use onbeat_document::Dist;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 /// A kind of figure of a callback or chain. onbeat compares these figures of two models.
 #[allow(missing_docs)] // the names say what they are
@@ -96,8 +96,7 @@ pub struct Row<'m> {
 
 pub fn rows<'m>(a: &'m Model, b: &'m Model) -> Vec<Row<'m>> {
     let mut rows = chains(a, b);
-    let others: BTreeMap<&str, &Callback> =
-        b.callbacks.iter().map(|c| (c.id.as_str(), c)).collect();
+    let others = by_id(b);
     for c in &a.callbacks {
         let Some(other) = others.get(c.id.as_str()) else {
             continue;
@@ -203,9 +202,11 @@ fn run_value((id, typical): (String, Typical)) -> RunValue {
 
 fn chains<'m>(a: &'m Model, b: &'m Model) -> Vec<Row<'m>> {
     let titles = titles(a);
+    let others = ChainsByWay::of(b);
+    let callbacks = (by_id(a), by_id(b));
     let mut rows = Vec::new();
     for (chain, title) in a.chains.iter().zip(titles) {
-        let Some(other) = b.chains.iter().find(|o| is_same(chain, o)) else {
+        let Some(other) = others.same(chain) else {
             continue;
         };
         let has = |c: &Chain| c.figures.latency_ns.count() > 0;
@@ -214,8 +215,8 @@ fn chains<'m>(a: &'m Model, b: &'m Model) -> Vec<Row<'m>> {
                 figure: Figure::Latency,
                 id: chain.id.clone(),
                 title: title.clone(),
-                a: latency(a, chain),
-                b: latency(b, other),
+                a: latency(a, &callbacks.0, chain),
+                b: latency(b, &callbacks.1, other),
             });
         }
         if let (Some(a), Some(b)) = (latency_tail(a, chain), latency_tail(b, other)) {
@@ -231,20 +232,46 @@ fn chains<'m>(a: &'m Model, b: &'m Model) -> Vec<Row<'m>> {
     rows
 }
 
-pub fn is_same(a: &Chain, b: &Chain) -> bool {
-    (&a.callbacks, &a.topics, a.cut, a.from_input) == (&b.callbacks, &b.topics, b.cut, b.from_input)
+type Way<'m> = (&'m [String], &'m [String], bool, bool);
+
+/// The chains of a model by what they pass. A search in this index takes the same time for any
+/// number of chains.
+pub struct ChainsByWay<'m>(HashMap<Way<'m>, &'m Chain>);
+
+impl<'m> ChainsByWay<'m> {
+    pub fn of(model: &'m Model) -> Self {
+        let mut chains = HashMap::new();
+        for chain in &model.chains {
+            chains.entry(way(chain)).or_insert(chain);
+        }
+        ChainsByWay(chains)
+    }
+
+    /// Returns the chain that passes the same callbacks and topics as a chain of another model.
+    pub fn same(&self, chain: &Chain) -> Option<&'m Chain> {
+        self.0.get(&way(chain)).copied()
+    }
+}
+
+fn way(chain: &Chain) -> Way<'_> {
+    (&chain.callbacks, &chain.topics, chain.cut, chain.from_input)
+}
+
+/// The callbacks of a model by id.
+pub type CallbacksById<'m> = HashMap<&'m str, &'m Callback>;
+
+pub fn by_id(model: &Model) -> CallbacksById<'_> {
+    let each = model.callbacks.iter();
+    each.map(|c| (c.id.as_str(), c)).collect()
 }
 
 /// Returns the latencies of a chain, and how many of them are independent. The share of independent
 /// latencies is assumed to equal the smallest such share of any callback of the chain.
-fn latency<'m>(model: &'m Model, chain: &'m Chain) -> Side<'m> {
+fn latency<'m>(model: &'m Model, callbacks: &CallbacksById<'m>, chain: &'m Chain) -> Side<'m> {
     let dist = &chain.figures.latency_ns;
     let mut worth = Some(1.0f64);
-    for c in model
-        .callbacks
-        .iter()
-        .filter(|c| chain.callbacks.contains(&c.id))
-    {
+    let ids = chain.callbacks.iter();
+    for c in ids.filter_map(|id| callbacks.get(id.as_str())) {
         let side = side(c, Figure::Execution);
         if side.dist.count() > 0 {
             let known = (side.worth > 0).then(|| side.worth as f64 / side.dist.count() as f64);

@@ -2,7 +2,7 @@
 //! were added, removed or changed.
 
 use crate::qos;
-use crate::rows::is_same;
+use crate::rows::ChainsByWay;
 use onbeat_document::schema::{
     Callback, Chain, Edge, Identity, Junction, JunctionKind, JunctionState, Model,
 };
@@ -338,8 +338,9 @@ fn junctions(a: &Model, b: &Model, causes: &Causes, found: &mut Vec<Difference>)
 
 fn chains(a: &Model, b: &Model, causes: &Causes, found: &mut Vec<Difference>) {
     let mut only = |mine: &Model, other: &Model, what| {
+        let others = ChainsByWay::of(other);
         for (chain, title) in mine.chains.iter().zip(titles(mine)) {
-            if other.chains.iter().any(|o| is_same(chain, o)) {
+            if others.same(chain).is_some() {
                 continue;
             }
             found.push(Difference {

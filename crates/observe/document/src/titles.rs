@@ -2,7 +2,7 @@
 //! others between the same ends.
 
 use crate::schema::{Chain, Model};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Returns the titles of the model's chains, in their order: `FrontLidarDriver -> BehaviorPlanner
 /// via ParkingPlanner`. A title changes only if the graph changes. Two chains share a title only if
@@ -17,18 +17,16 @@ pub fn titles(model: &Model) -> Vec<String> {
     }
     let mut titles = vec![String::new(); ways.len()];
     for ((ends, _), group) in &same_ends {
+        let counts = Counts::of(model, &ways, group);
         for &i in group {
-            let others = group.iter().filter(|&&o| o != i).map(|&o| &ways[o]);
-            let others: Vec<&Way<'_>> = others.collect();
-            titles[i] = match ways[i].distinction(&others) {
+            titles[i] = match ways[i].distinction(&counts) {
                 Some(via) if via.is_empty() => ends.clone(),
                 Some(via) => format!("{ends} via {}", via.join(", ")),
                 // The nodes are equal, so the callbacks distinguish the chains, or else the topics
                 // between them.
                 None => {
                     let chain = &model.chains[i];
-                    let is_same = |&&o: &&usize| model.chains[o].callbacks == chain.callbacks;
-                    match group.iter().filter(is_same).count() {
+                    match counts.callbacks[&chain.callbacks[..]] {
                         1 => format!("{ends} by {}", chain.callbacks.join(", ")),
                         _ => format!("{ends} over {}", chain.topics.join(", ")),
                     }
@@ -37,6 +35,44 @@ pub fn titles(model: &Model) -> Vec<String> {
         }
     }
     titles
+}
+
+/// Of the chains between the same ends: how many pass a node, the same nodes, and so on. With these
+/// counts, the titles of thousands of chains take no search among all others.
+struct Counts<'w> {
+    chains: usize,
+    /// The number of chains that pass a node.
+    node: HashMap<&'w str, usize>,
+    nodes: HashMap<&'w [&'w str], usize>,
+    nodes_and_output: HashMap<(&'w [&'w str], &'w str), usize>,
+    callbacks: HashMap<&'w [String], usize>,
+}
+
+impl<'w> Counts<'w> {
+    fn of(model: &'w Model, ways: &'w [Way<'_>], group: &[usize]) -> Self {
+        let mut counts = Counts {
+            chains: group.len(),
+            node: HashMap::new(),
+            nodes: HashMap::new(),
+            nodes_and_output: HashMap::new(),
+            callbacks: HashMap::new(),
+        };
+        for &i in group {
+            let nodes = &ways[i].nodes[..];
+            let each: BTreeSet<&str> = nodes.iter().copied().collect();
+            for node in each {
+                *counts.node.entry(node).or_default() += 1;
+            }
+            *counts.nodes.entry(nodes).or_default() += 1;
+            if let Some(output) = ways[i].output {
+                let key = (nodes, output.as_str());
+                *counts.nodes_and_output.entry(key).or_default() += 1;
+            }
+            let callbacks = &model.chains[i].callbacks[..];
+            *counts.callbacks.entry(callbacks).or_default() += 1;
+        }
+        counts
+    }
 }
 
 struct Namer<'m> {
@@ -52,12 +88,9 @@ impl<'m> Namer<'m> {
             .map(|c| (c.id.as_str(), c.node.as_str()))
             .collect();
         let last = |node: &'m str| node.rsplit('/').next().unwrap_or(node);
-        let mut having: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        let mut having: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for &node in node_of.values() {
-            let nodes = having.entry(last(node)).or_default();
-            if !nodes.contains(&node) {
-                nodes.push(node);
-            }
+            having.entry(last(node)).or_default().insert(node);
         }
         let short = |&node: &&'m str| match having.get(last(node)) {
             Some(nodes) if nodes.len() == 1 => (node, last(node)),
@@ -99,32 +132,27 @@ impl<'m> Way<'m> {
         }
     }
 
-    /// Returns the nodes and the output topic that distinguish this chain from the chains `others`.
-    /// Prefers a single node. The list is empty if `others` is empty. Returns `None` if nothing
-    /// distinguishes this chain.
-    fn distinction(&self, others: &[&Way<'m>]) -> Option<Vec<&'m str>> {
-        if others.is_empty() {
+    /// Returns the nodes and the output topic that distinguish this chain from the others of its
+    /// group. Prefers a single node. The list is empty if the group has no other chain. Returns
+    /// `None` if nothing distinguishes this chain.
+    fn distinction(&self, counts: &Counts<'_>) -> Option<Vec<&'m str>> {
+        if counts.chains == 1 {
             return Some(Vec::new());
         }
         let inner = self
             .nodes
             .get(1..self.nodes.len().max(2) - 1)
             .unwrap_or(&[]);
-        let alone = |node: &&&str| others.iter().all(|o| !o.nodes.contains(node));
-        if let Some(node) = inner.iter().find(alone) {
+        if let Some(node) = inner.iter().find(|node| counts.node[**node] == 1) {
             return Some(vec![node]);
         }
-        let same_nodes = |o: &&&Way<'_>| o.nodes == self.nodes;
-        if !others.iter().any(|o| same_nodes(&o)) && !inner.is_empty() {
+        if counts.nodes[&self.nodes[..]] == 1 && !inner.is_empty() {
             return Some(inner.to_vec());
         }
-        let output = self.output?;
-        let is_own = others
-            .iter()
-            .filter(same_nodes)
-            .all(|o| o.output != Some(output));
+        let output = self.output?.as_str();
         let mut via = inner.to_vec();
         via.push(output);
+        let is_own = counts.nodes_and_output[&(&self.nodes[..], output)] == 1;
         is_own.then_some(via)
     }
 }

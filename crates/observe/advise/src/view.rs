@@ -6,8 +6,8 @@ use std::collections::{BTreeSet, HashMap};
 
 const KERNEL_NORMAL_PRIORITY: u8 = 100;
 
-/// A model with its indices. Rules ask for each step of each chain, and a model may have ten
-/// thousand callbacks, so that no question may search all of them.
+/// A model with indices. The rules look things up for each step of each chain, so a lookup must not
+/// search all callbacks of a large model.
 pub(crate) struct View<'m> {
     pub(crate) model: &'m Model,
     pub(crate) order: &'m [usize],

@@ -17,7 +17,7 @@ pub fn titles(model: &Model) -> Vec<String> {
     }
     let mut titles = vec![String::new(); ways.len()];
     for ((ends, _), group) in &same_ends {
-        let counts = Counts::of(model, &ways, group);
+        let counts = Counts::of(|i| &model.chains[i].callbacks, &ways, group);
         for &i in group {
             titles[i] = match ways[i].distinction(&counts) {
                 Some(via) if via.is_empty() => ends.clone(),
@@ -37,19 +37,20 @@ pub fn titles(model: &Model) -> Vec<String> {
     titles
 }
 
-/// Of the chains between the same ends: how many pass a node, the same nodes, and so on. With these
-/// counts, the titles of thousands of chains take no search among all others.
+/// The numbers of chains between the same ends that have something in common. A search among these
+/// chains would take a time that grows with the square of their number.
 struct Counts<'w> {
     chains: usize,
     /// The number of chains that pass a node.
     node: HashMap<&'w str, usize>,
+    /// The number of chains that pass the same nodes in the same order.
     nodes: HashMap<&'w [&'w str], usize>,
     nodes_and_output: HashMap<(&'w [&'w str], &'w str), usize>,
     callbacks: HashMap<&'w [String], usize>,
 }
 
 impl<'w> Counts<'w> {
-    fn of(model: &'w Model, ways: &'w [Way<'_>], group: &[usize]) -> Self {
+    fn of(callbacks: impl Fn(usize) -> &'w [String], ways: &'w [Way<'_>], group: &[usize]) -> Self {
         let mut counts = Counts {
             chains: group.len(),
             node: HashMap::new(),
@@ -68,8 +69,7 @@ impl<'w> Counts<'w> {
                 let key = (nodes, output.as_str());
                 *counts.nodes_and_output.entry(key).or_default() += 1;
             }
-            let callbacks = &model.chains[i].callbacks[..];
-            *counts.callbacks.entry(callbacks).or_default() += 1;
+            *counts.callbacks.entry(callbacks(i)).or_default() += 1;
         }
         counts
     }
@@ -154,5 +154,55 @@ impl<'m> Way<'m> {
         via.push(output);
         let is_own = counts.nodes_and_output[&(&self.nodes[..], output)] == 1;
         is_own.then_some(via)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Returns what distinguishes a way from others by a search among them.
+    fn searched<'m>(way: &Way<'m>, others: &[&Way<'m>]) -> Option<Vec<&'m str>> {
+        if others.is_empty() {
+            return Some(vec![]);
+        }
+        let inner = way.nodes.get(1..way.nodes.len().max(2) - 1).unwrap_or(&[]);
+        let is_own = |node: &&&str| others.iter().all(|o| !o.nodes.contains(node));
+        if let Some(node) = inner.iter().find(is_own) {
+            return Some(vec![node]);
+        }
+        let mut same = others.iter().filter(|o| o.nodes == way.nodes);
+        if same.clone().next().is_none() && !inner.is_empty() {
+            return Some(inner.to_vec());
+        }
+        let output = way.output?;
+        let is_taken = same.any(|o| o.output == Some(output));
+        let via = inner.iter().copied().chain([output.as_str()]);
+        (!is_taken).then(|| via.collect())
+    }
+
+    proptest! {
+        #[test]
+        fn counts_distinguish_chains_as_a_search_among_all_others_does(
+            chains in prop::collection::vec((prop::collection::vec(0usize..4, 0..5), 0usize..3), 1..9),
+        ) {
+            const NODES: [&str; 4] = ["a", "b", "c", "d"];
+            let outputs = ["/x".to_owned(), "/y".to_owned()];
+            let way = |(nodes, output): &(Vec<usize>, usize)| {
+                let mut nodes: Vec<&str> = nodes.iter().map(|&n| NODES[n]).collect();
+                nodes.dedup();
+                Way { nodes, output: outputs.get(*output) }
+            };
+            let ways: Vec<Way<'_>> = chains.iter().map(way).collect();
+            let ids: Vec<Vec<String>> = vec![vec![]; ways.len()];
+            let all: Vec<usize> = (0..ways.len()).collect();
+            let counts = Counts::of(|i| &ids[i], &ways, &all);
+            for (i, way) in ways.iter().enumerate() {
+                let others: Vec<&Way<'_>> =
+                    ways.iter().enumerate().filter(|(o, _)| *o != i).map(|(_, w)| w).collect();
+                prop_assert_eq!(way.distinction(&counts), searched(way, &others));
+            }
+        }
     }
 }

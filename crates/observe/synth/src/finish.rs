@@ -77,7 +77,7 @@ impl Synth {
     pub fn finish(mut self) -> Model {
         self.end_of_events();
         let evidence = Finish::of(&self).evidence();
-        // A model of ten thousand callbacks takes as much memory again.
+        // `conclude` needs about as much memory again.
         drop(self);
         conclude(evidence)
     }

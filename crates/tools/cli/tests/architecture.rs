@@ -185,6 +185,15 @@ fn the_program_that_runs_as_root_links_no_parser_of_foreign_formats() {
     }
 }
 
+/// Checks that the build script of onbeat-record asks for the same features of zstd as the program.
+/// Otherwise its C code, a tenth of a build, would be compiled twice.
+#[test]
+fn zstd_is_compiled_once() {
+    let all = compiled("normal,build", &["onbeat"]);
+    let builds: Vec<_> = all.iter().filter(|l| l.starts_with("zstd-sys ")).collect();
+    assert_eq!(builds.len(), 1, "{builds:?}");
+}
+
 /// Checks that each crate has equal features in all programs. Otherwise `./dev demo` and `./dev
 /// build` would compile a crate twice, together with everything that depends on it.
 #[test]

@@ -49,6 +49,23 @@ def checked(name: TableName) -> TableName:
     return name
 
 
+def chosen(columns: Sequence[str]) -> list[str]:
+    """Returns the options that choose columns, or no options if there are no columns."""
+    return ["--column", ",".join(columns)] if columns else []
+
+
+def shown_columns(tables: dict[TableName, list[str]], columns: Sequence[str]) -> dict[TableName, list[str]]:
+    """Returns those of the columns that each table has; without columns, all that it has."""
+    for column in columns:
+        if not any(column in has for has in tables.values()):
+            raise UsageError(f"there is no column {column!r} in these tables: {', '.join(tables)}. docs/tables.md lists the columns.", 2)
+    shown = {name: [one for one in has if not columns or one in columns] for name, has in tables.items()}
+    for name, has in tables.items():
+        if not shown[name]:
+            raise UsageError(f"none of the columns is in the table {name}. Omit this table, or add a column of it: {', '.join(has)}.", 2)
+    return shown
+
+
 class HasTables(ABC):
     """Ten tables, with the columns that docs/tables.md lists. Times are whole nanoseconds.
 
@@ -65,18 +82,21 @@ class HasTables(ABC):
         """Reads a table."""
 
     @abstractmethod
-    def _read_polars(self, names: Sequence[TableName]) -> dict[str, pl.DataFrame]:
-        """Reads tables as data frames of polars, by name."""
+    def _read_polars(self, names: Sequence[TableName], columns: Sequence[str]) -> dict[str, pl.DataFrame]:
+        """Reads tables as data frames of polars, by name. Without columns, reads all of them."""
 
-    def read_polars(self, *names: TableName) -> tuple[pl.DataFrame, ...]:
+    def read_polars(self, *names: TableName, columns: Sequence[str] = ()) -> tuple[pl.DataFrame, ...]:
         """Returns tables as data frames of polars. Needs polars, and no pyarrow. Does not keep the tables.
 
+        With `columns`, each table has only those of the columns that it has. This takes less time and memory.
+
         >>> import onbeat
-        >>> executions, runs = onbeat.open("demos/recorded/parking").read_polars("executions", "runs")
-        >>> runs["complete"].to_list(), executions["exec_ns"].dtype
-        ([True], Int64)
+        >>> trace = onbeat.open("demos/recorded/parking")
+        >>> executions, runs = trace.read_polars("executions", "runs", columns=["callback", "exec_ns", "complete"])
+        >>> runs["complete"].to_list(), executions.columns
+        ([True], ['callback', 'exec_ns'])
         """
-        frames = self._read_polars([checked(name) for name in dict.fromkeys(names)])
+        frames = self._read_polars([checked(name) for name in dict.fromkeys(names)], columns)
         return tuple(frames[name] for name in names)
 
     def table(self, name: TableName) -> pa.Table:
@@ -204,34 +224,35 @@ class Trace(HasTables, os.PathLike[str]):
                     self._tables[name] = ipc.open_stream(pyarrow.memory_map(path)).read_all()
         return tuple(self.table(name) for name in names)
 
-    def _read_polars(self, names: Sequence[TableName]) -> dict[str, pl.DataFrame]:
+    def _read_polars(self, names: Sequence[TableName], columns: Sequence[str]) -> dict[str, pl.DataFrame]:
         polars = need("polars", "data frames")
-        with self._exported(names) as paths:
+        with self._exported(names, columns) as paths:
             return {name: polars.read_ipc_stream(path) for name, path in paths.items()}
 
     @contextmanager
-    def _exported(self, names: Sequence[TableName]) -> Iterator[dict[TableName, str]]:
+    def _exported(self, names: Sequence[TableName], columns: Sequence[str] = ()) -> Iterator[dict[TableName, str]]:
         """Gives the paths of temporary files with tables in the format of Arrow IPC, made in one pass over the events."""
         with tempfile.TemporaryDirectory(prefix="onbeat-") as directory:
             several = len(names) > 1
             output = directory if several else os.path.join(directory, "table.arrows")
             if names:
-                run("export", as_path(self), "--to", "arrow", "--table", ",".join(names), "-o", output, accept=(0, EMPTY))
+                run("export", as_path(self), "--to", "arrow", "--table", ",".join(names), *chosen(columns), "-o", output,
+                    accept=(0, EMPTY))
             folders = {name: os.path.join(directory, name) for name in names}
             yield {name: os.path.join(folder, os.listdir(folder)[0]) if several else output
                    for name, folder in folders.items()}
 
     @contextmanager
-    def stream(self, name: TableName) -> Iterator[pa.RecordBatchReader]:
-        """Gives a table as a stream of batches, for tables that are larger than the memory.
+    def stream(self, name: TableName, *, columns: Sequence[str] = ()) -> Iterator[pa.RecordBatchReader]:
+        """Gives a table, or only these columns, as a stream of batches: for tables that are larger than the memory.
 
         >>> import onbeat
-        >>> with onbeat.open("demos/recorded/parking").stream("executions") as batches:
+        >>> with onbeat.open("demos/recorded/parking").stream("executions", columns=["exec_ns"]) as batches:
         ...     print(max(batch.num_rows for batch in batches) > 0)
         True
         """
         ipc, pyarrow = need("pyarrow.ipc", "tables"), need("pyarrow", "tables")
-        line = [command(), "export", as_path(self), "--to", "arrow", "--table", name]
+        line = [command(), "export", as_path(self), "--to", "arrow", "--table", name, *chosen(columns)]
         fault: Exception | None = None
         with tempfile.TemporaryFile() as stderr:
             try:
@@ -305,11 +326,13 @@ class Tables(HasTables, os.PathLike[str]):
             first = str(error).partition("\n")[0]
             raise OnbeatError(f"cannot read the table {name} in {self.path}: {first}") from error
 
-    def _read_polars(self, names: Sequence[TableName]) -> dict[str, pl.DataFrame]:
+    def _read_polars(self, names: Sequence[TableName], columns: Sequence[str]) -> dict[str, pl.DataFrame]:
         polars = need("polars", "data frames")
         found = {name: self._files_of(name) for name in names}
         try:
-            return {name: polars.concat([polars.read_parquet(file, glob=False, hive_partitioning=False) for file in files])
+            shown = shown_columns({name: list(polars.read_parquet_schema(files[0])) for name, files in found.items()}, columns)
+            return {name: polars.concat([polars.read_parquet(file, columns=shown[name], glob=False, hive_partitioning=False)
+                                         for file in files])
                     for name, files in found.items()}
         except (OSError, polars.exceptions.PolarsError) as error:
             first = str(error).partition("\n")[0]

@@ -81,6 +81,23 @@ def test_polars_reads_tables_without_pyarrow(trace):
     subprocess.run([sys.executable, "-c", script, TRACE, "tables"], check=True)
 
 
+def test_chosen_columns_equal_those_of_whole_tables(trace):
+    for made in (trace, onbeat.open("tables")):
+        # Each table gets the columns that it has, in its own order.
+        executions, chains = made.read_polars("executions", "chain_executions", columns=["latency_ns", "end_ns", "callback"])
+        assert executions.equals(made.read_polars("executions")[0].select("callback", "end_ns"))
+        assert chains.equals(made.read_polars("chain_executions")[0].select("end_ns", "latency_ns"))
+        with pytest.raises(onbeat.UsageError, match="there is no column 'end' in these tables"):
+            made.read_polars("executions", "runs", columns=["run", "end"])
+        with pytest.raises(onbeat.UsageError, match="none of the columns is in the table runs"):
+            made.read_polars("executions", "runs", columns=["end_ns"])
+    with trace.stream("switches", columns=["cpu", "run"]) as batches:
+        assert batches.read_all().equals(trace.switches.select(["run", "cpu"]))
+    with pytest.raises(onbeat.UsageError, match="there is no column 'end'"):
+        with trace.stream("executions", columns=["end"]) as batches:
+            pass
+
+
 def test_a_stream_that_is_left_early_leaves_no_process(trace):
     with trace.stream("switches") as batches:
         next(iter(batches))

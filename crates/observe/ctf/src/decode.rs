@@ -81,6 +81,9 @@ impl<'a, 't> Decoder<'a, 't> {
         out: &mut Vec<(&'t str, Value)>,
     ) -> Result<(), Damaged> {
         self.align(ty.align)?;
+        if let Some(bits) = ty.fixed_bits.filter(|_| !self.remembers) {
+            return self.fixed(ty.fields(), bits, out);
+        }
         for field in ty.fields() {
             let value = match field.ty.shape {
                 // Most values are integers.
@@ -89,6 +92,27 @@ impl<'a, 't> Decoder<'a, 't> {
                     self.align(field.ty.align)?;
                     self.integer(&field.name, integer, &[])?
                 }
+                _ => self.value(&field.name, &field.ty)?,
+            };
+            out.push((&field.name, value));
+        }
+        Ok(())
+    }
+
+    /// Decodes the fields of a structure whose values have `bits` bits in every event. One look at the
+    /// end is enough, and no integer needs an alignment.
+    fn fixed(
+        &mut self,
+        fields: &'t [Field],
+        bits: u64,
+        out: &mut Vec<(&'t str, Value)>,
+    ) -> Result<(), Damaged> {
+        if self.end - self.at < bits {
+            return Err(Damaged);
+        }
+        for field in fields {
+            let value = match field.ty.shape {
+                Shape::Integer(integer) => self.read(integer),
                 _ => self.value(&field.name, &field.ty)?,
             };
             out.push((&field.name, value));
@@ -115,26 +139,24 @@ impl<'a, 't> Decoder<'a, 't> {
     /// Decodes the header of an event, and returns its id. Returns `None` and stays where it is if
     /// more than a time follows the id, or if the header is damaged.
     pub(crate) fn short_header(&mut self, header: &ShortHeader) -> Option<u64> {
-        let before = (self.at, self.clock, self.remembers);
-        self.remembers = false;
+        let before = (self.at, self.clock);
         let id = self.short(header).ok().flatten();
-        self.remembers = before.2;
         if id.is_none() {
-            (self.at, self.clock) = (before.0, before.1);
+            (self.at, self.clock) = before;
         }
         id
     }
 
     fn short(&mut self, header: &ShortHeader) -> Result<Option<u64>, Damaged> {
         self.align(header.align)?;
-        let Value::Unsigned(id) = self.integer("", header.id, &[])? else {
+        let Value::Unsigned(id) = self.bounded(header.id)? else {
             return Ok(None);
         };
         if !(header.ids.0..=header.ids.1).contains(&i128::from(id)) {
             return Ok(None);
         }
         self.align(header.time_align)?;
-        self.integer("", header.time, &[])?;
+        self.bounded(header.time)?;
         Ok(Some(id))
     }
 
@@ -219,24 +241,12 @@ impl<'a, 't> Decoder<'a, 't> {
         integer: Integer,
         labels: &'t [Label],
     ) -> Result<Value, Damaged> {
-        let bits = integer.bits;
-        if self.at + u64::from(bits) > self.end {
-            return Err(Damaged);
-        }
-        let raw = self.bits(bits, integer.order.unwrap_or(self.order));
-        self.at += u64::from(bits);
-        if integer.is_time {
-            self.clock = advance(self.clock, raw, bits);
-        }
-        let signed = (raw << (64 - bits)) as i64 >> (64 - bits);
-        let value = match integer.signed {
-            true => Value::Signed(signed),
-            false => Value::Unsigned(raw),
-        };
+        let value = self.bounded(integer)?;
         if self.remembers {
-            let value = match integer.signed {
-                true => i128::from(signed),
-                false => i128::from(raw),
+            let value = match value {
+                Value::Signed(number) => i128::from(number),
+                Value::Unsigned(number) => i128::from(number),
+                Value::Bytes(..) | Value::Other => 0,
             };
             self.seen.push(Seen {
                 name,
@@ -245,6 +255,29 @@ impl<'a, 't> Decoder<'a, 't> {
             });
         }
         Ok(value)
+    }
+
+    #[inline(always)]
+    fn bounded(&mut self, integer: Integer) -> Result<Value, Damaged> {
+        match self.at + u64::from(integer.bits) <= self.end {
+            true => Ok(self.read(integer)),
+            false => Err(Damaged),
+        }
+    }
+
+    /// Reads an integer. The caller must make sure that enough bits are left.
+    #[inline(always)]
+    fn read(&mut self, integer: Integer) -> Value {
+        let bits = integer.bits;
+        let raw = self.bits(bits, integer.order.unwrap_or(self.order));
+        self.at += u64::from(bits);
+        if integer.is_time {
+            self.clock = advance(self.clock, raw, bits);
+        }
+        match integer.signed {
+            true => Value::Signed((raw << (64 - bits)) as i64 >> (64 - bits)),
+            false => Value::Unsigned(raw),
+        }
     }
 
     /// Reads 1 to 64 bits at the current position. The caller must make sure that enough bits are
@@ -409,6 +442,56 @@ stream { id = 0; event.header := struct HEADER; };
                 }
             }
             assert!(found[0] > 50 && found[1] > 500, "{header}: {found:?}");
+        }
+    }
+
+    const FIELDS: &str = r#"/* CTF 1.8 */
+typealias integer { size = 8; align = 8; signed = false; } := byte_t;
+typealias integer { size = 16; align = ALIGN; signed = true; } := int16_t;
+typealias integer { size = 24; align = 8; signed = false; byte_order = be; } := odd_t;
+typealias integer { size = 64; align = 8; signed = true; } := int64_t;
+trace { major = 1; minor = 8; byte_order = ORDER; };
+clock { name = monotonic; freq = 1000000000; offset = 0; };
+typealias integer { size = 32; align = 8; signed = false; map = clock.monotonic.value; } := time_t;
+stream { id = 0; event.header := struct { byte_t id; }; };
+event { id = 0; name = "all"; stream_id = 0; fields := struct {
+    int16_t small; odd_t odd; byte_t name[5]; time_t time; int64_t large;
+    struct { byte_t inner; } within; floating_point { exp_dig = 8; mant_dig = 24; align = 8; } real; byte_t last;
+}; };
+"#;
+
+    #[test]
+    fn a_structure_of_one_size_is_decoded_as_any_other_structure() {
+        let mut random = 1u64;
+        for (order, align) in [("le", 8), ("be", 8), ("le", 1), ("be", 1)] {
+            let text = FIELDS.replace("ORDER", order);
+            let metadata = Metadata::read(text.replace("ALIGN", &align.to_string()).as_bytes());
+            let metadata = metadata.expect("metadata");
+            let event = &metadata.streams[&0].events[&0];
+            let ty = event.fields.as_deref().expect("fields");
+            assert!(ty.fixed_bits.is_some());
+            let mut found = [0; 2];
+            for round in 0..2000 {
+                let mut bytes = [0u8; 40];
+                for byte in &mut bytes {
+                    random = random.wrapping_mul(6364136223846793005).wrapping_add(1);
+                    *byte = (random >> 40) as u8;
+                }
+                let (at, end) = (round % 40, 320 - round % 130);
+                let decode = |remembers| {
+                    let (mut seen, mut values) = (Vec::new(), Vec::new());
+                    let place = (at, end);
+                    let mut decoder =
+                        Decoder::new(&bytes, metadata.order, place, 0x1234_5678_9abc, &mut seen);
+                    decoder.remembers = remembers;
+                    let decoded = decoder.structure(ty, &mut values);
+                    decoded.map(|()| (values, decoder.at, decoder.clock))
+                };
+                let (fixed, any) = (decode(false), decode(true));
+                assert_eq!(fixed, any, "{order}: {at} to {end}");
+                found[usize::from(fixed.is_ok())] += 1;
+            }
+            assert!(found[0] > 100 && found[1] > 500, "{order}: {found:?}");
         }
     }
 

@@ -4,7 +4,7 @@ use crate::kinds::{Kind, Needs};
 use crate::metadata::{Metadata, MetadataError, MAX_METADATA};
 use crate::stream::{Gaps, Seen, Stream};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::binary_heap::{BinaryHeap, PeekMut};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -135,7 +135,9 @@ impl Session {
             lost_first[i] = stream.gaps.discarded;
         }
         let mut count = 0u64;
-        while let Some(Reverse((time, i))) = heap.pop() {
+        // The next event of a file is often earlier than those of all others, so the file keeps its place.
+        while let Some(mut earliest) = heap.peek_mut() {
+            let Reverse((time, i)) = *earliest;
             let (trace, stream) = &mut streams[i];
             let lost = std::mem::take(&mut lost_first[i]);
             if lost > 0 {
@@ -146,8 +148,9 @@ impl Session {
                 .map_or(Needs::Nothing, |kind| visitor.needs(kind));
             stream.take(needs, &mut |seen| visitor.event(trace, time, seen));
             let before = stream.gaps.discarded;
-            if let Some(time) = next(trace, stream)? {
-                heap.push(Reverse((time, i)));
+            match next(trace, stream)? {
+                Some(time) => *earliest = Reverse((time, i)),
+                None => drop(PeekMut::pop(earliest)),
             }
             if stream.gaps.discarded > before {
                 visitor.lost(time, stream.gaps.discarded - before);

@@ -34,12 +34,20 @@ fn run(reader: &Reader) -> Run {
     }
 }
 
+fn options(run: Run, progress: &mut dyn FnMut(u64)) -> TableOptions<'_> {
+    TableOptions {
+        run,
+        columns: BTreeSet::new(),
+        progress,
+    }
+}
+
 fn export(trace: &Path, directory: &Path) {
     let mut reader = Reader::open(trace).expect("opened");
     let run = run(&reader);
     let progress = &mut |_| {};
     let (all, format) = (BTreeSet::from(TimingTable::ALL), TableFormat::Parquet);
-    let options = TableOptions { run, progress };
+    let options = options(run, progress);
     export_tables(&mut reader, directory, &all, format, options).expect("exported");
 }
 
@@ -272,7 +280,7 @@ fn topics(trace: &Path) -> (Vec<u8>, u64) {
     let mut reader = Reader::open(trace).expect("opened");
     let (run, progress) = (run(&reader), &mut |_| {});
     let mut bytes = Vec::new();
-    let topics = export_mcap(&mut reader, &mut bytes, TableOptions { run, progress });
+    let topics = export_mcap(&mut reader, &mut bytes, options(run, progress));
     let messages = topics.expect("exported").iter().map(|t| t.messages).sum();
     (bytes, messages)
 }
@@ -544,7 +552,7 @@ fn a_failed_table_export_leaves_no_file() {
     let run = run(&reader);
     let progress = &mut |_| {};
     let (all, format) = (BTreeSet::from(TimingTable::ALL), TableFormat::Parquet);
-    let options = TableOptions { run, progress };
+    let options = options(run, progress);
     let failed = export_tables(&mut reader, &tables, &all, format, options);
     let said = failed.expect_err("it fails").to_string();
     assert!(said.contains("tables/callbacks"), "{said}");
@@ -570,10 +578,8 @@ fn an_exported_stream_has_the_same_rows_as_the_file() {
         let mut reader = Reader::open(&trace).expect("opened");
         let run = run(&reader);
         let mut bytes = Vec::new();
-        let options = TableOptions {
-            run,
-            progress: &mut |_| {},
-        };
+        let progress = &mut |_| {};
+        let options = options(run, progress);
         let written = stream_table(&mut reader, table, &mut bytes, options).expect("streamed");
         let rows = rows_in(&*bytes);
         assert_eq!(written.rows, rows.len() as u64);
@@ -592,7 +598,7 @@ fn several_tables_in_one_pass_have_the_same_rows_as_all_tables() {
     let mut reader = Reader::open(&trace).expect("opened");
     let (run, progress) = (run(&reader), &mut |_| {});
     let chosen = BTreeSet::from([TimingTable::Items, TimingTable::ChainExecutions]);
-    let options = TableOptions { run, progress };
+    let options = options(run, progress);
     let written = export_tables(&mut reader, &some, &chosen, TableFormat::Arrow, options);
     let written = written.expect("exported");
     let tables: BTreeSet<_> = written.iter().map(|one| one.table).collect();
@@ -606,6 +612,42 @@ fn several_tables_in_one_pass_have_the_same_rows_as_all_tables() {
         let parquet = read(&all, one.table.name());
         let show = |rows: &[Row]| rows.iter().map(|r| format!("{r:?}")).collect::<Vec<_>>();
         assert_eq!(show(&rows), show(&parquet), "{}", one.table.name());
+    }
+}
+
+#[test]
+fn an_export_of_some_columns_has_the_values_of_an_export_of_all() {
+    let held = tempfile::tempdir().expect("directory");
+    let trace = generated(held.path(), 20_000, 1);
+    let stream = |table, columns: &[&str]| {
+        let mut reader = Reader::open(&trace).expect("opened");
+        let (run, progress) = (run(&reader), &mut |_| {});
+        let mut options = options(run, progress);
+        options.columns = columns.iter().map(|c| c.to_string()).collect();
+        let mut bytes = Vec::new();
+        stream_table(&mut reader, table, &mut bytes, options).expect("streamed");
+        let stream = arrow_ipc::reader::StreamReader::try_new(&*bytes, None).expect("a stream");
+        let schema = stream.schema();
+        let names: Vec<String> = schema.fields().iter().map(|f| f.name().clone()).collect();
+        (names, rows_in(&*bytes))
+    };
+    for table in TimingTable::ALL {
+        let (names, all) = stream(table, &[]);
+        assert!(table.column_names().eq(names.iter().map(String::as_str)));
+        // Every other column, in another order and with a column of another table.
+        for first in [0, 1] {
+            let kept: Vec<&str> = names.iter().skip(first).step_by(2).map(|n| &**n).collect();
+            let asked: Vec<&str> = kept.iter().rev().copied().chain(["elsewhere"]).collect();
+            let (names, rows) = stream(table, &asked);
+            assert_eq!(names, kept, "{}", table.name());
+            let is_kept = |name: &String| kept.contains(&name.as_str());
+            let expected = all.clone().into_iter().map(|mut row| {
+                row.int.retain(|name, _| is_kept(name));
+                row.text.retain(|name, _| is_kept(name));
+                format!("{row:?}")
+            });
+            assert!(rows.iter().map(|row| format!("{row:?}")).eq(expected));
+        }
     }
 }
 
@@ -625,7 +667,7 @@ fn an_export_fails_if_its_output_is_full() {
     let mut reader = Reader::open(&trace).expect("opened");
     let run = run(&reader);
     let progress = &mut |_| {};
-    let options = TableOptions { run, progress };
+    let options = options(run, progress);
     let failed = stream_table(&mut reader, TimingTable::Runs, Full, options);
     let error = failed.expect_err("it fails").into_io();
     assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);

@@ -84,6 +84,7 @@ Examples:
   onbeat export trace --to tables -o tables                 docs/tables.md describes them
   onbeat export trace --to arrow --table chain_executions | python3 plot.py
   onbeat export trace --to arrow --table items,stretches               one pass for both
+  onbeat export trace --to arrow --column callback,start_ns,end_ns | python3 plot.py
   onbeat export trace --to mcap -o latencies.mcap
   onbeat export trace --to executions -o executions.csv
   onbeat export trace --to text | grep ' 23551/23551 '     one thread's events
@@ -106,6 +107,10 @@ pub struct Args {
     /// executions, items, chain_executions, stretches, switches, ...; repeatable
     #[arg(long = "table", value_name = "TABLE", value_delimiter = ',')]
     pub tables: Vec<String>,
+    /// Columns to write with --to arrow [default: all]; each table gets those that it has;
+    /// repeatable
+    #[arg(long = "column", value_name = "COLUMN", value_delimiter = ',')]
+    pub columns: Vec<String>,
 }
 
 pub fn run(mut args: Args) -> Result<ExitStatus, CliError> {
@@ -114,6 +119,10 @@ pub fn run(mut args: Args) -> Result<ExitStatus, CliError> {
     if !args.tables.is_empty() && !matches!(args.to, Format::Arrow | Format::Tables) {
         let usage =
             "--table chooses tables of --to tables or --to arrow. Omit it, or write one of these";
+        return Err(CliError::Usage(usage.into()));
+    }
+    if !args.columns.is_empty() && args.to != Format::Arrow {
+        let usage = "--column chooses columns of --to arrow. Omit it, or write --to arrow";
         return Err(CliError::Usage(usage.into()));
     }
     let is_stream = args.output.as_deref() == Some(Path::new("-"));
@@ -178,6 +187,9 @@ fn words_of_tables(args: &Args, input: &Path) -> Vec<OsString> {
     };
     for table in &tables {
         words.extend(["--table".into(), table.into()]);
+    }
+    for column in &args.columns {
+        words.extend(["--column".into(), column.into()]);
     }
     let default = match (args.to, tables.len()) {
         (Format::Arrow, 1) => "-",

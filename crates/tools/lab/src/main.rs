@@ -68,7 +68,7 @@ struct Args {
     /// Do fewer and shorter runs, for a trial. Do not quote the figures of such runs
     #[arg(long)]
     quick: bool,
-    /// Do more and longer runs than usual (only for `shaping`, `link` and `inhibition`)
+    /// Do more and longer runs than usual (only for `shaping`, `link`, `replay` and `inhibition`)
     #[arg(long, conflicts_with = "quick")]
     long: bool,
     /// Run only this part of the experiment, for example `latency` of `tracing`

@@ -22,6 +22,9 @@ pub struct Args {
     /// Write only these tables
     #[arg(long = "table", value_name = "TABLE", value_delimiter = ',', value_parser = parse_table)]
     tables: Vec<TimingTable>,
+    /// Write only these columns; with --to arrow
+    #[arg(long = "column", value_name = "COLUMN", value_delimiter = ',')]
+    columns: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -44,7 +47,37 @@ fn parse_table(name: &str) -> Result<TimingTable, String> {
     })
 }
 
+/// Returns an error if no table has one of the columns, or if a table has none of them.
+fn check_columns(tables: &[TimingTable], columns: &BTreeSet<String>) -> Result<(), CliError> {
+    let has = |table: &TimingTable, name: &String| table.column_names().any(|n| n == name);
+    let unknown = |name: &&String| !tables.iter().any(|table| has(table, name));
+    if let Some(name) = columns.iter().find(unknown) {
+        let list = |table: &TimingTable| {
+            let columns: Vec<&str> = table.column_names().collect();
+            format!("{} has {}", table.name(), columns.join(", "))
+        };
+        let lists: Vec<String> = tables.iter().map(list).collect();
+        return Err(CliError::Usage(format!(
+            "there is no column '{name}' in these tables. {}",
+            lists.join("; ")
+        )));
+    }
+    let empty = |table: &&TimingTable| !columns.iter().any(|name| has(table, name));
+    match tables.iter().find(empty) {
+        Some(table) if !columns.is_empty() => Err(CliError::Usage(format!(
+            "none of the columns is in the table {0}. Omit this table, or add a column of it: {1}",
+            table.name(),
+            table.column_names().collect::<Vec<_>>().join(", ")
+        ))),
+        _ => Ok(()),
+    }
+}
+
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
+    let chosen: BTreeSet<TimingTable> = args.tables.iter().copied().collect();
+    let chosen: Vec<TimingTable> = chosen.into_iter().collect();
+    let columns: BTreeSet<String> = args.columns.into_iter().collect();
+    check_columns(&chosen, &columns)?;
     let mut reader = files::open_trace(&args.trace, "--to tables", "")?;
     let written = &reader.manifest().written;
     let (events, bytes) = (written.events, written.bytes);
@@ -52,10 +85,9 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let mut progress = |done| bar.update(done, events, bytes);
     let options = TableOptions {
         run: traces::run_of(&reader, None),
+        columns,
         progress: &mut progress,
     };
-    let chosen: BTreeSet<TimingTable> = args.tables.iter().copied().collect();
-    let chosen: Vec<TimingTable> = chosen.into_iter().collect();
     let rows = match (args.to, &chosen[..]) {
         (Format::Mcap, _) => {
             let mut topics = Vec::new();

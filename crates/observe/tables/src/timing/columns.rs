@@ -1,6 +1,7 @@
 //! The tables and their columns. `docs/tables.md` describes them; a test compares the two.
 
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The type of a column. It says how a number in a temporary file becomes the column's value.
@@ -113,9 +114,14 @@ impl Table {
         }
     }
 
+    /// Returns the names of all columns of this table, in their order.
+    pub fn column_names(self) -> impl Iterator<Item = &'static str> {
+        let rest = self.columns().iter().map(|column| column.name);
+        HEAD.into_iter().chain(rest)
+    }
+
     pub(crate) fn schema(self) -> SchemaRef {
-        let head = [("run", DataType::Utf8), ("host", DataType::Utf8)];
-        let head = head.map(|(name, ty)| Field::new(name, ty, false));
+        let head = HEAD.map(|name| Field::new(name, DataType::Utf8, false));
         let rest = self.columns().iter().map(|column| {
             let required = matches!(column.ty, Type::Owner | Type::Chain | Type::Source);
             Field::new(column.name, column.ty.arrow(), !required)
@@ -123,6 +129,32 @@ impl Table {
         Arc::new(Schema::new(
             head.into_iter().chain(rest).collect::<Vec<_>>(),
         ))
+    }
+}
+
+/// The first columns of all tables.
+const HEAD: [&str; 2] = ["run", "host"];
+
+/// The columns of a table that an export writes.
+#[derive(Debug, Clone)]
+pub(crate) struct Shown {
+    pub(crate) schema: SchemaRef,
+    pub(crate) head: [bool; HEAD.len()],
+    /// For each of [`Table::columns`]: whether the export writes it.
+    pub(crate) rest: Vec<bool>,
+}
+
+impl Shown {
+    /// Returns the columns of `table` whose names are in `names`, or all columns if `names` is empty.
+    pub(crate) fn new(table: Table, names: &BTreeSet<String>) -> Shown {
+        let is_shown = |name: &str| names.is_empty() || names.contains(name);
+        let all = table.schema();
+        let fields = all.fields().iter().filter(|field| is_shown(field.name()));
+        Shown {
+            schema: Arc::new(Schema::new(fields.cloned().collect::<Vec<_>>())),
+            head: HEAD.map(is_shown),
+            rest: table.columns().iter().map(|c| is_shown(c.name)).collect(),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Turns rows of numbers, and rows that are known only at the end, into the columns of a table.
 
-use super::columns::{Table, Type};
+use super::columns::{Shown, Table, Type};
 use super::dictionary::Names;
 use super::pass;
 use arrow_array::builder::{
@@ -68,7 +68,7 @@ impl From<&[String]> for Cell {
     }
 }
 
-/// Some rows of a table, with the columns `run` and `host`.
+/// Some rows of a table, with the columns that the export writes.
 pub(crate) struct Part {
     pub(crate) rows: usize,
     pub(crate) columns: Vec<Filled>,
@@ -86,6 +86,7 @@ pub(crate) struct Columns {
     /// The columns that have callbacks or chains as values, each with its index and type. A row is
     /// left out if such a value is not in the model.
     required: Vec<(usize, Type)>,
+    shown: Shown,
     rows: usize,
     rows_max: usize,
 }
@@ -96,6 +97,8 @@ struct Values {
 }
 
 enum Out {
+    /// The export does not write this column.
+    Hidden,
     Int(Int64Builder),
     Number(Int32Builder),
     Flag(BooleanBuilder),
@@ -104,14 +107,21 @@ enum Out {
 
 impl Columns {
     /// Creates columns for parts of `rows_max` rows.
-    pub(crate) fn new(table: Table, rows_max: usize) -> Columns {
+    pub(crate) fn new(table: Table, shown: Shown, rows_max: usize) -> Columns {
         let types = || table.columns().iter().map(|column| column.ty);
         let required = types().enumerate();
+        let columns = types().zip(&shown.rest);
         Columns {
-            columns: types().map(|ty| Values::new(ty, rows_max)).collect(),
+            columns: columns
+                .map(|(ty, shown)| match shown {
+                    true => Values::new(ty, rows_max),
+                    false => Values::hidden(ty),
+                })
+                .collect(),
             required: required
                 .filter(|(_, ty)| matches!(ty, Type::Owner | Type::Chain))
                 .collect(),
+            shown,
             rows: 0,
             rows_max,
         }
@@ -135,11 +145,12 @@ impl Columns {
     /// if no row was added.
     pub(crate) fn take(&mut self, lookup: &Lookup) -> Option<Part> {
         let rows = std::mem::take(&mut self.rows);
-        let new = |column: &mut Values| {
-            std::mem::replace(column, Values::new(column.ty, self.rows_max)).finish()
+        let new = |column: &mut Values| match column.out {
+            Out::Hidden => None,
+            _ => std::mem::replace(column, Values::new(column.ty, self.rows_max)).finish(),
         };
-        let columns = self.columns.iter_mut().map(new).collect();
-        (rows > 0).then(|| lookup.part(rows, columns))
+        let columns = self.columns.iter_mut().filter_map(new).collect();
+        (rows > 0).then(|| lookup.part(rows, &self.shown, columns))
     }
 }
 
@@ -156,8 +167,14 @@ impl Values {
         Values { ty, out }
     }
 
+    fn hidden(ty: Type) -> Values {
+        let out = Out::Hidden;
+        Values { ty, out }
+    }
+
     fn push(&mut self, value: Option<i64>, lookup: &Lookup) {
         match &mut self.out {
+            Out::Hidden => {}
             Out::Int(out) => out.append_option(value),
             Out::Number(out) => out.append_option(value.and_then(|v| i32::try_from(v).ok())),
             Out::Flag(out) => out.append_option(value.map(|v| v != 0)),
@@ -165,31 +182,35 @@ impl Values {
         }
     }
 
-    fn finish(self) -> Filled {
-        match self.out {
+    fn finish(self) -> Option<Filled> {
+        Some(match self.out {
+            Out::Hidden => return None,
             Out::Int(mut out) => Filled::Values(Arc::new(out.finish())),
             Out::Number(mut out) => Filled::Values(Arc::new(out.finish())),
             Out::Flag(mut out) => Filled::Values(Arc::new(out.finish())),
             Out::Names(out) => Filled::Names(out),
-        }
+        })
     }
 }
 
 impl Lookup {
-    pub(crate) fn cells(&self, table: Table, rows: &[Vec<Cell>]) -> Part {
-        let columns = table.columns().iter().enumerate();
-        let columns = columns.map(|(i, column)| {
+    pub(crate) fn cells(&self, table: Table, shown: &Shown, rows: &[Vec<Cell>]) -> Part {
+        let columns = table.columns().iter().zip(&shown.rest).enumerate();
+        let columns = columns.filter(|(_, (_, shown))| **shown);
+        let columns = columns.map(|(i, (column, _))| {
             let cells = rows.iter().map(|row| row.get(i).unwrap_or(&Cell::Null));
             Filled::Values(cell_array(column.ty, cells))
         });
-        self.part(rows.len(), columns.collect())
+        self.part(rows.len(), shown, columns.collect())
     }
 
-    fn part(&self, rows: usize, columns: Vec<Filled>) -> Part {
-        let head = [&self.run, &self.host].map(|text| Filled::Names(Names::repeated(text, rows)));
+    fn part(&self, rows: usize, shown: &Shown, columns: Vec<Filled>) -> Part {
+        let head = [&self.run, &self.host].into_iter().zip(shown.head);
+        let head = head.filter(|(_, is_shown)| *is_shown);
+        let head = head.map(|(text, _)| Filled::Names(Names::repeated(text, rows)));
         Part {
             rows,
-            columns: head.into_iter().chain(columns).collect(),
+            columns: head.chain(columns).collect(),
         }
     }
 

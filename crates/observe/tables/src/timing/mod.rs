@@ -27,6 +27,7 @@ pub use topics::{export_mcap, TopicWritten};
 
 use apart::{Chains, Found, Spare};
 use arrow_schema::ArrowError;
+use columns::Shown;
 use convert::{Columns, Lookup};
 use onbeat_document::schema::Run;
 use onbeat_document::Model;
@@ -86,6 +87,9 @@ pub struct TableWritten {
 #[allow(missing_docs)] // the names say what they are
 pub struct TableOptions<'a> {
     pub run: Run,
+    /// The names of the columns to write in the format Arrow, or nothing for all columns. Each table
+    /// gets those that it has. Files in the format Parquet always have all columns.
+    pub columns: BTreeSet<String>,
     /// A function that is called from time to time with the number of events so far.
     pub progress: &'a mut dyn FnMut(u64),
 }
@@ -131,7 +135,7 @@ pub fn export_tables(
         let Some(options) = options.take() else {
             return false;
         };
-        written = sinks(files, format)
+        written = sinks(files, format, &options.columns)
             .and_then(|sinks| read(reader, sinks, Some(directory), options))
             .and_then(|(wanted, known)| in_parallel(wanted, &known));
         written.is_ok()
@@ -155,7 +159,8 @@ pub fn stream_table(
     out: impl Write + Send,
     options: TableOptions<'_>,
 ) -> Result<TableWritten, TablesError> {
-    let sinks = BTreeMap::from([(table, Sink::stream(table, out)?)]);
+    let shown = Shown::new(table, &options.columns);
+    let sinks = BTreeMap::from([(table, (Sink::stream(&shown, out)?, shown))]);
     let (wanted, known) = read(reader, sinks, None, options)?;
     let mut rows = 0;
     for wanted in wanted {
@@ -221,19 +226,26 @@ fn in_files(
 
 const WAITING_BATCHES_MAX: usize = 8;
 
-type Sinks<W> = BTreeMap<Table, Sink<W>>;
+type Sinks<W> = BTreeMap<Table, (Sink<W>, Shown)>;
 
 fn sinks(
     files: &BTreeMap<Table, File>,
     format: TableFormat,
+    columns: &BTreeSet<String>,
 ) -> Result<Sinks<BufWriter<File>>, TablesError> {
     let sink = |(table, file): (&Table, &File)| {
         let file = file.try_clone().map_err(ArrowError::from)?;
-        let sink = match format {
-            TableFormat::Parquet => Sink::parquet(*table, file)?,
-            TableFormat::Arrow => Sink::stream(*table, BufWriter::new(file))?,
+        let made = match format {
+            TableFormat::Parquet => {
+                let shown = Shown::new(*table, &BTreeSet::new());
+                (Sink::parquet(*table, file)?, shown)
+            }
+            TableFormat::Arrow => {
+                let shown = Shown::new(*table, columns);
+                (Sink::stream(&shown, BufWriter::new(file))?, shown)
+            }
         };
-        Ok((*table, sink))
+        Ok((*table, made))
     };
     files.iter().map(sink).collect()
 }
@@ -247,6 +259,7 @@ struct Tables<W: Write> {
 struct Wanted<W: Write> {
     table: Table,
     rows: Rows,
+    shown: Shown,
     sink: Sink<W>,
 }
 
@@ -284,13 +297,22 @@ impl<W: Write> Tables<W> {
 }
 
 impl<W: Write> Wanted<W> {
-    fn new(table: Table, sink: Sink<W>, spool_in: Option<&Path>) -> io::Result<Wanted<W>> {
+    fn new(
+        table: Table,
+        (sink, shown): (Sink<W>, Shown),
+        spool_in: Option<&Path>,
+    ) -> io::Result<Wanted<W>> {
         let rows = match table {
-            Table::Switches => Rows::Ready(Columns::new(table, sink.part_rows())),
+            Table::Switches => Rows::Ready(Columns::new(table, shown.clone(), sink.part_rows())),
             _ if last::is_last(table) => Rows::Last,
             _ => Rows::Waiting(Spool::create(spool_in, table.columns().len())?),
         };
-        Ok(Wanted { table, rows, sink })
+        Ok(Wanted {
+            table,
+            rows,
+            shown,
+            sink,
+        })
     }
 
     fn push(&mut self, row: &[Option<i64>], lookup: &Lookup) -> Result<(), ArrowError> {
@@ -313,19 +335,20 @@ impl<W: Write> Wanted<W> {
 
     /// Writes the rows that waited for names or for the model, and ends the table.
     fn convert(self, known: &Known) -> Result<TableWritten, ArrowError> {
-        let (table, mut sink, lookup) = (self.table, self.sink, &known.lookup);
+        let (table, shown, lookup) = (self.table, self.shown, &known.lookup);
+        let mut sink = self.sink;
         match self.rows {
             Rows::Ready(mut columns) => write(&mut sink, &mut columns, lookup)?,
             Rows::Last => {
                 let rows = last::rows(table, &known.model, &known.manifest, &known.processes);
-                sink.write(lookup.cells(table, &rows))?;
+                sink.write(lookup.cells(table, &shown, &rows))?;
             }
             Rows::Waiting(spool) => {
                 let mut recovered = match table {
                     Table::Items => known.recovered.clone(),
                     _ => FxHashMap::default(),
                 };
-                let mut columns = Columns::new(table, sink.part_rows());
+                let mut columns = Columns::new(table, shown, sink.part_rows());
                 spool.read(|row| {
                     let is_wrong = !recovered.is_empty() && is_recovered(row, &mut recovered);
                     match !is_wrong && columns.push(row, lookup) {

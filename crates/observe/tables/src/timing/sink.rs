@@ -1,6 +1,6 @@
 //! Writes the parts of a table as Parquet or as a stream of Arrow IPC.
 
-use super::columns::{Table, Type};
+use super::columns::{Shown, Table, Type};
 use super::convert::{Filled, Part};
 use super::dictionary::ZSTD_LEVEL;
 use arrow_array::RecordBatch;
@@ -94,8 +94,8 @@ impl<W: Write> Sink<W> {
         })
     }
 
-    pub(crate) fn stream(table: Table, out: W) -> Result<Sink<W>, ArrowError> {
-        let schema = table.schema();
+    pub(crate) fn stream(shown: &Shown, out: W) -> Result<Sink<W>, ArrowError> {
+        let schema = shown.schema.clone();
         let writer = Box::new(StreamWriter::try_new(out, &schema)?);
         Ok(Sink {
             out: Out::Stream(writer, schema),

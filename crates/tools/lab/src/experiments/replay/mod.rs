@@ -14,7 +14,7 @@ mod recording;
 
 use crate::frame::children::real_time;
 use crate::frame::report::Report;
-use crate::frame::{Context, Experiment, Kept, LabError, Result};
+use crate::frame::{Context, Experiment, Extra, Kept, LabError, Result};
 use crate::measure::capture::{Capture, Direction, Packet};
 use crate::measure::floor::{Cyclictest, Floor};
 use crate::measure::hosts::{Host, Hosts, INTERFACE};
@@ -114,7 +114,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     name: "replay",
     about: "lateness of replayed packets, compared with tcpreplay and cyclictest (paper of Konheiser et al., Table I)",
     parts: &[],
-    takes: &[],
+    takes: &[Extra::Long],
     run,
 };
 
@@ -133,6 +133,7 @@ fn run(context: &mut Context) -> Result<Report> {
     }
     let messages = context.pick(1500, 200);
     let counts = context.pick(COUNTS, &[1, 4, 10]);
+    let counts = counts.repeat(context.pick_of_three(5, 1, 1));
     let mut rng = context.rng("arrivals");
     let mut loads = Vec::new();
     for busy in [false, true] {

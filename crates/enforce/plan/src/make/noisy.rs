@@ -88,9 +88,12 @@ impl Sample {
     }
 }
 
+/// Returns how many of the slowest executions must be left out so that the chain fits into its
+/// cycle, or `None` if more than `most`. A plan can fail nevertheless, for example because too few
+/// executions are left for its bands.
 fn fewest_that_fit(model: &Model, request: &Request, most: u64) -> Option<u64> {
     let (mut low, mut high) = (0, most);
-    let fits = |count| without(model, request, count).is_ok();
+    let fits = |count| !matches!(without(model, request, count), Err(e) if e.is_about_length());
     if high == 0 || !fits(high) {
         return None;
     }

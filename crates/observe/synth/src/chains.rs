@@ -32,10 +32,6 @@ const MAX_EDGES: u32 = 64;
 /// a dense graph.
 const DENSE: usize = 1024;
 
-/// Executions that end with a path, for each dropped lineage that does not yet hide the path in a
-/// dense graph.
-const FEW_DROPPED: u64 = 4;
-
 /// The paths on which the data of an execution or an item came, and the origins of the data. Each
 /// path is given by its last step.
 ///
@@ -398,8 +394,6 @@ pub(crate) struct PathNode {
     /// this path. They were dropped when they reached the path's last callback, or when they were
     /// to continue from there.
     pub(crate) dropped: PerMode<u64>,
-    /// The number of executions that ended with this path, also while it was unlisted.
-    ended: u64,
     pub(crate) terminal: Option<Box<Terminal>>,
 }
 
@@ -435,9 +429,9 @@ pub(crate) struct Paths {
     children: FxHashMap<(PathId, Via, VertexId), Extension>,
     /// For each callback, by its number: whether at least one path continues from it.
     extended: Vec<bool>,
-    /// For each callback, by its number: for how many outputs of other callbacks it only stores
-    /// inputs.
-    stored: Vec<u32>,
+    /// For each callback, by its number: whether it only stores inputs for outputs of other
+    /// callbacks.
+    stored: Vec<bool>,
     capped: bool,
 }
 
@@ -479,7 +473,7 @@ impl Paths {
             let node = &mut self.nodes[path.index()];
             (node.parent, node.terminal, node.cut) = (None, None, None);
             (node.lost, node.dropped) = (PerMode::default(), PerMode::default());
-            (node.depth, node.extended, node.ended) = (0, true, 0);
+            (node.depth, node.extended) = (0, true);
         }
         self.free.extend_from_slice(&gone);
         self.roots.retain(|v, _| !vertices.has(v.index()));
@@ -488,11 +482,11 @@ impl Paths {
             !is_free.has(path.index()) && !vertices.has(vertex.index()) && !next_is_gone
         });
         for vertex in vertices.iter() {
-            if let Some(is_extended) = self.extended.get_mut(vertex) {
-                *is_extended = false;
-            }
-            if let Some(stored) = self.stored.get_mut(vertex) {
-                *stored = 0;
+            for flags in [&mut self.extended, &mut self.stored] {
+                flags
+                    .get_mut(vertex)
+                    .into_iter()
+                    .for_each(|flag| *flag = false);
             }
         }
         gone
@@ -615,7 +609,6 @@ impl Paths {
             cut: None,
             lost: PerMode::default(),
             dropped: PerMode::default(),
-            ended: 0,
             terminal: None,
         };
         Some(match self.free.pop() {
@@ -656,24 +649,9 @@ impl Paths {
         is_set(&self.extended, vertex)
     }
 
-    /// Sets whether `vertex` only stores inputs for an output of another callback. The caller must
-    /// call this once for each change of an output.
-    pub(crate) fn set_stored(&mut self, vertex: VertexId, stores: bool) {
-        let at = vertex.index();
-        if self.stored.len() <= at {
-            self.stored.resize(at + 1, 0);
-        }
-        self.stored[at] = match stores {
-            true => self.stored[at] + 1,
-            false => self.stored[at].saturating_sub(1),
-        };
-        if stores {
-            self.extend_vertex(vertex);
-        }
-    }
-
-    fn is_stored(&self, vertex: VertexId) -> bool {
-        self.stored.get(vertex.index()).is_some_and(|n| *n > 0)
+    pub(crate) fn set_stored(&mut self, vertex: VertexId) {
+        self.extend_vertex(vertex);
+        set(&mut self.stored, vertex);
     }
 
     /// Reports whether the model leaves out the chain of this path, although executions ended
@@ -683,16 +661,14 @@ impl Paths {
     /// leaves out a path that the user cut. It leaves out a path in two cases:
     ///
     /// - The path's last callback only stores its inputs.
-    /// - The data continues from the path's last callback, and many lineages of the path were dropped.
-    ///   While the first outputs of a junction do not show what it joins, a few are dropped in graphs
-    ///   with few paths, too.
+    /// - The data continues from the path's last callback, and lineages of the path were dropped.
     pub(crate) fn is_unlisted(&self, path: PathId) -> bool {
         let node = self.node(path);
-        let dropped = || node.dropped.iter().map(|d| *d.1).sum::<u64>() > node.ended / FEW_DROPPED;
+        let dropped = || node.dropped.iter().any(|d| *d.1 > 0);
         self.capped
             && self.count() >= DENSE
             && node.cut.is_none()
-            && (self.is_stored(node.vertex) || self.is_extended(node.vertex) && dropped())
+            && (is_set(&self.stored, node.vertex) || self.is_extended(node.vertex) && dropped())
     }
 
     /// Counts `n` items as lost on the way from `step` to `vertex`. A negative `n` takes back
@@ -720,7 +696,6 @@ impl Paths {
     ) {
         let last = steps.steps[step.index()];
         let modes = [last.origin, time].map(|t| self.switches.at(t));
-        self.nodes[last.path.index()].ended += 1;
         if self.is_unlisted(last.path) {
             return;
         }
@@ -974,47 +949,5 @@ mod tests {
         assert!(lineages.as_slice().contains(&sure));
         assert!(!lineages.as_slice().contains(&left_out));
         assert!(lineages.is_full());
-    }
-
-    #[test]
-    fn a_dense_graph_lists_a_chain_that_no_output_waits_for_and_of_which_few_lineages_are_dropped()
-    {
-        let (mut paths, mut steps) = (Paths::default(), Steps::default());
-        let sink = VertexId::new(DENSE);
-        for n in 0..DENSE {
-            paths.root(VertexId::new(n)).unwrap();
-        }
-        let path = paths.root(sink).unwrap();
-        let began = Began {
-            thread: ThreadId { pid: 1, tid: 2 },
-            time: 0,
-            released: None,
-            last_input: None,
-        };
-        let mut ends = |paths: &mut Paths| {
-            let step = steps.root(path, 100, began);
-            paths.finish(&steps, step, 260, None);
-            steps.release(step);
-            let terminal = paths.node(path).terminal.as_ref();
-            terminal.map_or(0, |t| {
-                t.figures.iter().map(|f| f.1.latency_ns.count()).sum()
-            })
-        };
-        // Without a dropped lineage, all chains are listed.
-        paths.set_stored(sink, true);
-        assert_eq!(ends(&mut paths), 1);
-        paths.drop_at(path, 100);
-        paths.set_stored(sink, true);
-        assert_eq!((ends(&mut paths), paths.is_unlisted(path)), (1, true));
-        paths.set_stored(sink, false);
-        assert_eq!((ends(&mut paths), paths.is_unlisted(path)), (1, true));
-        // The second of two outputs does not wait for it either, but one of three lineages was dropped.
-        paths.set_stored(sink, false);
-        assert_eq!((ends(&mut paths), paths.is_unlisted(path)), (2, false));
-        paths.drop_at(path, 100);
-        assert!(paths.is_unlisted(path));
-        // Two lineages were dropped, and eight executions ended.
-        let counts: Vec<u64> = (0..5).map(|_| ends(&mut paths)).collect();
-        assert_eq!(counts, [2, 2, 2, 3, 4]);
     }
 }

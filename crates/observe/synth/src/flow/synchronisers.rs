@@ -105,8 +105,6 @@ pub(crate) struct Part {
     /// An early output used an input of this subscription. At that time, the evidence did not show
     /// reliably which inputs the junction joins.
     joined_early: bool,
-    /// The subscription's callback only stores its inputs for this output.
-    stores: bool,
     /// The figures of the inputs that went into outputs. Each input counts for the mode that was
     /// active when the callback that published the output passed its own input to the synchroniser,
     /// or when that callback started if no such call is recorded.
@@ -325,14 +323,6 @@ impl Output {
         } else {
             self.reread |= part.joined_early && !followed;
         }
-    }
-
-    /// Reports whether the callback of subscription `i` only stores its inputs for this output, if
-    /// that has changed. `followed` is set if it is shown that the output waits for the inputs.
-    fn store(&mut self, i: usize, followed: bool) -> Option<bool> {
-        let part = &mut self.parts[i];
-        let stores = followed && part.seen.published == 0;
-        (stores != std::mem::replace(&mut part.stores, stores)).then_some(stores)
     }
 
     fn may_be_waited_for(&self, i: usize, members: &[Member]) -> bool {
@@ -989,8 +979,6 @@ impl Flow {
             Some(replays.inputs(r, set))
         };
         let early = replay.is_none() && output.is_early(guessed);
-        // A replay can match a few outputs by chance.
-        let is_shown = by.it.synchronised.is_some() || !output.is_early(guessed);
         if !followed.is_empty() {
             let lineage = &mut self.lineage;
             let at = (output.vertex, by.start);
@@ -1024,10 +1012,6 @@ impl Flow {
             };
             if i != by.me {
                 output.count_followed(i, followed.contains(&i), early);
-                if let Some(stores) = output.store(i, is_shown && followed.contains(&i)) {
-                    // The input goes on into the output, so no chain ends at its callback.
-                    self.lineage.paths.set_stored(member.vertex, stores);
-                }
             }
             let part = &mut output.parts[i];
             let joined = part.joined.of(by.mode);
@@ -1049,11 +1033,15 @@ impl Flow {
             };
             let target = (&*output, input, by);
             if !own && (i == by.me || followed.contains(&i)) {
+                if !early && output.parts[i].seen.published == 0 {
+                    // The input goes on into the output, so no chain ends at its callback.
+                    self.lineage.paths.set_stored(member.vertex);
+                }
                 let doubt = match i == by.me {
                     true => 0,
                     false => output.doubt(i, members, replay.is_some() || guessed),
                 };
-                let from = (&entry.lineages, handed, (doubt, is_shown));
+                let from = (&entry.lineages, handed, (doubt, early));
                 self.lineage.synchronise(from, target, &mut added, beyond);
             }
         }
@@ -1165,7 +1153,7 @@ impl Lineage {
 
     fn synchronise(
         &mut self,
-        (lineages, handed, (doubt, is_shown)): (&Lineages, u64, (u8, bool)),
+        (lineages, handed, (doubt, early)): (&Lineages, u64, (u8, bool)),
         (output, input, by): (&Output, NameId, &Published),
         added: &mut Lineages,
         beyond: &mut Vec<StepId>,
@@ -1178,7 +1166,7 @@ impl Lineage {
             if added.is_full() && !ends && doubts >= most {
                 // The paths are not followed any more, so they do not end before the synchroniser.
                 // Early on, the subscription may not be waited for, so they may end there.
-                if is_shown {
+                if !early {
                     self.paths.set_extended(path);
                 }
                 self.paths.drop_at(path, self.steps.origin(step));

@@ -51,12 +51,19 @@ def checked(name: TableName) -> TableName:
 
 def chosen(columns: Sequence[str]) -> list[str]:
     """Returns the options that choose columns, or no options if there are no columns."""
-    return ["--column", ",".join(columns)] if columns else []
+    return [f"--column={','.join(checked_columns(columns))}"] if columns else []
+
+
+def checked_columns(columns: Sequence[str]) -> Sequence[str]:
+    """Returns the columns, or raises an error if they are one text, which would count as a list of letters."""
+    if isinstance(columns, str):
+        raise UsageError(f"columns is a text, not a list of names. Write columns=[{columns!r}].", 2)
+    return columns
 
 
 def shown_columns(tables: dict[TableName, list[str]], columns: Sequence[str]) -> dict[TableName, list[str]]:
     """Returns those of the columns that each table has; without columns, all that it has."""
-    for column in columns:
+    for column in checked_columns(columns):
         if not any(column in has for has in tables.values()):
             raise UsageError(f"there is no column {column!r} in these tables: {', '.join(tables)}. docs/tables.md lists the columns.", 2)
     shown = {name: [one for one in has if not columns or one in columns] for name, has in tables.items()}

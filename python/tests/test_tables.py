@@ -89,6 +89,8 @@ def test_chosen_columns_equal_those_of_whole_tables(trace):
         assert chains.equals(made.read_polars("chain_executions")[0].select("end_ns", "latency_ns"))
         with pytest.raises(onbeat.UsageError, match="there is no column 'end' in these tables"):
             made.read_polars("executions", "runs", columns=["run", "end"])
+        with pytest.raises(onbeat.UsageError, match=r"Write columns=\['run'\]"):
+            made.read_polars("runs", columns="run")
         with pytest.raises(onbeat.UsageError, match="none of the columns is in the table runs"):
             made.read_polars("executions", "runs", columns=["end_ns"])
     with trace.stream("switches", columns=["cpu", "run"]) as batches:

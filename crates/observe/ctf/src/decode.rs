@@ -81,10 +81,12 @@ impl<'a, 't> Decoder<'a, 't> {
         out: &mut Vec<(&'t str, Value)>,
     ) -> Result<(), Damaged> {
         self.align(ty.align)?;
-        if let Some(bits) = ty.fixed_bits.filter(|_| !self.remembers) {
-            return self.fixed(ty.fields(), bits, out);
+        let fields = ty.fields();
+        let is_simple = !self.remembers && !fields.is_empty();
+        if let Some(bits) = ty.fixed_bits.filter(|_| is_simple) {
+            return self.fixed(fields, bits, out);
         }
-        for field in ty.fields() {
+        for field in fields {
             let value = match field.ty.shape {
                 // Most values are integers.
                 Shape::Integer(integer) => {
@@ -99,8 +101,8 @@ impl<'a, 't> Decoder<'a, 't> {
         Ok(())
     }
 
-    /// Decodes the fields of a structure whose values have `bits` bits in every event. One look at the
-    /// end is enough, and no integer needs an alignment.
+    /// Decodes the fields of a structure whose values have `bits` bits in every event. One check finds
+    /// out whether the packet has all of them, and no integer needs an alignment.
     fn fixed(
         &mut self,
         fields: &'t [Field],
@@ -492,6 +494,28 @@ event { id = 0; name = "all"; stream_id = 0; fields := struct {
                 found[usize::from(fixed.is_ok())] += 1;
             }
             assert!(found[0] > 100 && found[1] > 500, "{order}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_type_that_is_no_structure_takes_no_bits() {
+        let bytes = [0; 4];
+        let metadata = Metadata::read(
+            FIELDS
+                .replace("ALIGN", "8")
+                .replace("ORDER", "le")
+                .as_bytes(),
+        );
+        let metadata = metadata.expect("metadata");
+        let event = &metadata.streams[&0].events[&0];
+        let integer = &event.fields.as_deref().expect("fields").fields()[0].ty;
+        assert!(integer.fixed_bits.is_some());
+        for remembers in [false, true] {
+            let (mut seen, mut values) = (Vec::new(), Vec::new());
+            let mut decoder = Decoder::new(&bytes, Order::Little, (32, 32), 0, &mut seen);
+            decoder.remembers = remembers;
+            assert_eq!(decoder.structure(integer, &mut values), Ok(()));
+            assert_eq!((decoder.at, values.len()), (32, 0));
         }
     }
 

@@ -6,7 +6,8 @@
 #   soak      10^8 items with credit, a tenth with each other policy: none lost, doubled or out of order
 #   wires     links on networks that harm packets below TCP, and with cables cut for up to 30 s (root; minutes)
 #   messages  10^8 messages over each link between two ends (shm, TCP in clear and sealed), and 3 x 500 killed peers
-#   zoo       200 random applications against their own truth (half an hour); zoo SEED: one, made small if it fails
+#   zoo       200 random applications against their own truth, on Kilted and on Jazzy (an hour); zoo SEED: one, made small
+#             if it fails
 #   tables    the questions of docs/tables.md in DuckDB, pandas and polars, on the recorded traces (a minute)
 #   watch     a live model for 24 h of processes that come and go (some minutes): memory grows by at most 5 %;
 #             watch live, plants, faults, cost: onbeat monitor beside a running application (root; watch --help)
@@ -62,8 +63,8 @@ messages() {
 
 zoo() {
   say "random applications"
-  local seeds=(zoo_seed_) all=(--all)
-  [ $# = 0 ] || { seeds=("zoo_seed_$1"); all=(); export ONBEAT_ZOO_REDUCE=1; }
+  local seeds=(zoo_seed_ zoo_jazzy_seed_) all=(--all)
+  [ $# = 0 ] || { seeds=("zoo_seed_$1" "zoo_jazzy_seed_$1"); all=(); export ONBEAT_ZOO_REDUCE=1; }
   python3 scripts/e2e "${all[@]}" "${seeds[@]}"
 }
 

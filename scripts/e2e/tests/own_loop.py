@@ -3,17 +3,19 @@
 import os
 import subprocess
 import time
+from statistics import median
 
-from compare import lost
+from compare import lost, values
 from registry import expect, need, test
 from tests.late import own_model, syn_command
 
 # Services of 1.2 ms, beside callbacks of several ms on the same threads.
 SHORT_MS = 1.2
 WORDS = ["--rate", "2", *(word for name in ("sv1", "sv2", "sv3", "sv4") for word in ("--set", f"{name}={SHORT_MS}"))]
-# What taking a request and sending its response may add to an execution, and a cold cache to the longest.
-MEAN_SHARE, MEAN_NS = 0.05, 30_000
-LONGEST_NS = 400_000
+# What taking a request and sending its response may add to an execution: at the median, and to all but a few. To
+# those, the machine may add milliseconds: with callbacks of others counted in, many would be longer.
+MEDIAN_SHARE, MEDIAN_NS = 0.05, 30_000
+LONGER_NS, FEW_LONGER = 400_000, 0.1
 
 
 def services(document):
@@ -27,22 +29,22 @@ def services(document):
 
 
 def compare_services(harness, known, model):
-    """Complaints about services whose mean or longest execution is not the program's own."""
+    """Complaints about services whose executions take another time than in the program."""
     wrong, found = lost(model), services(model)
     for name, callbacks in services(known).items():
         ran = [ns for c in callbacks for ns in c["cpu_ns"]]
-        figures = [c["exec_ns"] for c in found.get(name, []) if c["exec_ns"]["count"]]
-        count = sum(f["count"] for f in figures)
-        if not count:
+        times = [ns for c in found.get(name, []) if c["exec_ns"]["count"] for ns in values(c["exec_ns"])]
+        if not times:
             wrong.append(f"{name}: no execution")
             continue
-        mean, longest = sum(f["mean"] * f["count"] for f in figures) / count, max(f["max"] for f in figures)
-        expected = sum(ran) / len(ran)
-        if abs(mean - expected) > MEAN_SHARE * expected + MEAN_NS * known["pace"]:
-            wrong.append(f"{name}: {mean / 1e6:.3f} ms at the mean, not {expected / 1e6:.3f} ms")
-        if longest > max(ran) + LONGEST_NS * known["pace"]:
-            wrong.append(f"{name}: {longest / 1e6:.3f} ms at most, not {max(ran) / 1e6:.3f} ms")
-        harness.figures.append(f"{name} {(mean / expected - 1) * 100:+.1f} %")
+        middle, expected = median(times), median(ran)
+        if abs(middle - expected) > MEDIAN_SHARE * expected + MEDIAN_NS * known["pace"]:
+            wrong.append(f"{name}: {middle / 1e6:.3f} ms at the median, not {expected / 1e6:.3f} ms")
+        longer = [ns for ns in times if ns > max(ran) + LONGER_NS * known["pace"]]
+        if len(longer) > max(1, FEW_LONGER * len(times)):
+            wrong.append(f"{name}: {len(longer)} of {len(times)} executions are longer than {max(ran) / 1e6:.3f} ms,"
+                         f" up to {max(longer) / 1e6:.3f} ms")
+        harness.figures.append(f"{name} {(middle / expected - 1) * 100:+.1f} %, {len(longer)} longer")
     return wrong
 
 

@@ -32,6 +32,10 @@ const MAX_EDGES: u32 = 64;
 /// a dense graph.
 const DENSE: usize = 1024;
 
+/// The number of paths whose executions are counted in a dense graph although it is doubtful that a
+/// chain ends with them. Once the junctions are decided, it is certain.
+const MAX_DOUBTED: usize = 256;
+
 /// The paths on which the data of an execution or an item came, and the origins of the data. Each
 /// path is given by its last step.
 ///
@@ -394,7 +398,21 @@ pub(crate) struct PathNode {
     /// this path. They were dropped when they reached the path's last callback, or when they were
     /// to continue from there.
     pub(crate) dropped: PerMode<u64>,
+    /// At least one of these lineages would have ended with this path or is known to continue.
+    incomplete: bool,
+    counting: Counting,
     pub(crate) terminal: Option<Box<Terminal>>,
+}
+
+/// Whether the executions that end with a path enter its figures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Counting {
+    #[default]
+    Listed,
+    /// All do, although it was doubtful that the chain ends there.
+    Doubted,
+    /// At least one did not, so the path stays unlisted.
+    Stopped,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -429,9 +447,11 @@ pub(crate) struct Paths {
     children: FxHashMap<(PathId, Via, VertexId), Extension>,
     /// For each callback, by its number: whether at least one path continues from it.
     extended: Vec<bool>,
-    /// For each callback, by its number: whether it only stores inputs for outputs of other
+    /// For each callback, by its number: whether it seemed to only store inputs for outputs of other
     /// callbacks.
     stored: Vec<bool>,
+    /// The number of paths with [`Counting::Doubted`].
+    doubted: usize,
     capped: bool,
 }
 
@@ -473,7 +493,9 @@ impl Paths {
             let node = &mut self.nodes[path.index()];
             (node.parent, node.terminal, node.cut) = (None, None, None);
             (node.lost, node.dropped) = (PerMode::default(), PerMode::default());
-            (node.depth, node.extended) = (0, true);
+            (node.depth, node.extended, node.incomplete) = (0, true, false);
+            let counting = std::mem::take(&mut node.counting);
+            self.doubted -= usize::from(counting == Counting::Doubted);
         }
         self.free.extend_from_slice(&gone);
         self.roots.retain(|v, _| !vertices.has(v.index()));
@@ -587,6 +609,13 @@ impl Paths {
     /// Counts one more dropped lineage for `path`. `origin` is the start of the lineage's first
     /// callback. The lineage counts for the mode that was active at that time.
     pub(crate) fn drop_at(&mut self, path: PathId, origin: u64) {
+        self.drop_from(path, origin);
+        self.nodes[path.index()].incomplete = true;
+    }
+
+    /// Like [`Paths::drop_at`], for a lineage that reached the path's last callback. It is not shown
+    /// that the lineage would have continued.
+    pub(crate) fn drop_from(&mut self, path: PathId, origin: u64) {
         let mode = self.switches.at(origin);
         self.capped = true;
         *self.nodes[path.index()].dropped.of(mode) += 1;
@@ -609,6 +638,8 @@ impl Paths {
             cut: None,
             lost: PerMode::default(),
             dropped: PerMode::default(),
+            incomplete: false,
+            counting: Counting::default(),
             terminal: None,
         };
         Some(match self.free.pop() {
@@ -631,6 +662,10 @@ impl Paths {
         node.extended = true;
         if node.cut.is_none() {
             node.terminal = None;
+        }
+        if node.counting == Counting::Doubted {
+            node.counting = Counting::Listed;
+            self.doubted -= 1;
         }
         let (parent, vertex) = (node.parent, node.vertex);
         self.extend_vertex(vertex);
@@ -660,15 +695,38 @@ impl Paths {
     /// The model leaves out chains only in a dense graph in which lineages were dropped. It never
     /// leaves out a path that the user cut. It leaves out a path in two cases:
     ///
-    /// - The path's last callback only stores its inputs.
+    /// - An execution that ended with the path was not counted: its last callback seemed to only
+    ///   store its inputs, and there was no room.
     /// - The data continues from the path's last callback, and lineages of the path were dropped.
     pub(crate) fn is_unlisted(&self, path: PathId) -> bool {
         let node = self.node(path);
-        let dropped = || node.dropped.iter().any(|d| *d.1 > 0);
-        self.capped
-            && self.count() >= DENSE
-            && node.cut.is_none()
-            && (is_set(&self.stored, node.vertex) || self.is_extended(node.vertex) && dropped())
+        node.cut.is_none()
+            && (node.counting == Counting::Stopped
+                || self.is_dense() && node.incomplete && self.is_extended(node.vertex))
+    }
+
+    fn is_dense(&self) -> bool {
+        self.capped && self.count() >= DENSE
+    }
+
+    /// Reports whether an execution that ends with `path` enters the figures of the path.
+    fn counts(&mut self, path: PathId) -> bool {
+        let node = self.node(path);
+        let is_stored = || self.is_dense() && is_set(&self.stored, node.vertex);
+        let is_doubted = node.cut.is_none() && (self.is_unlisted(path) || is_stored());
+        let has_room = self.doubted < MAX_DOUBTED;
+        let node = &mut self.nodes[path.index()];
+        match node.counting {
+            Counting::Listed if is_doubted && has_room => {
+                node.counting = Counting::Doubted;
+                self.doubted += 1;
+            }
+            Counting::Listed if is_doubted => {
+                (node.counting, node.terminal) = (Counting::Stopped, None);
+            }
+            _ => {}
+        }
+        node.counting != Counting::Stopped
     }
 
     /// Counts `n` items as lost on the way from `step` to `vertex`. A negative `n` takes back
@@ -696,14 +754,12 @@ impl Paths {
     ) {
         let last = steps.steps[step.index()];
         let modes = [last.origin, time].map(|t| self.switches.at(t));
-        if self.is_unlisted(last.path) {
+        let node = &mut self.nodes[last.path.index()];
+        if node.extended || node.cut.is_some() || !self.counts(last.path) {
             return;
         }
-        let node = &mut self.nodes[last.path.index()];
-        if !node.extended && node.cut.is_none() {
-            node.end(steps, last, (time, modes), output);
-            self.follow_end(steps, step, time, false);
-        }
+        self.nodes[last.path.index()].end(steps, last, (time, modes), output);
+        self.follow_end(steps, step, time, false);
     }
 
     fn follow_end(&mut self, steps: &Steps, step: StepId, time: u64, cut: bool) {
@@ -949,5 +1005,69 @@ mod tests {
         assert!(lineages.as_slice().contains(&sure));
         assert!(!lineages.as_slice().contains(&left_out));
         assert!(lineages.is_full());
+    }
+
+    fn began() -> Began {
+        Began {
+            thread: ThreadId { pid: 1, tid: 2 },
+            time: 0,
+            released: None,
+            last_input: None,
+        }
+    }
+
+    /// Ends one execution with `path`. Returns how many its figures contain, and whether the path is
+    /// unlisted.
+    fn end(paths: &mut Paths, path: PathId) -> (u64, bool) {
+        let mut steps = Steps::default();
+        let step = steps.root(path, 100, began());
+        paths.finish(&steps, step, 260, None);
+        let figures = paths
+            .node(path)
+            .terminal
+            .iter()
+            .flat_map(|t| t.figures.iter());
+        let count = figures.map(|f| f.1.latency_ns.count()).sum();
+        (count, paths.is_unlisted(path))
+    }
+
+    /// A graph with so many paths that chains can be left out, and its last path.
+    fn dense() -> (Paths, PathId) {
+        let mut paths = Paths::default();
+        for n in 0..DENSE {
+            paths.root(VertexId::new(n)).unwrap();
+        }
+        let sink = paths.root(VertexId::new(DENSE)).unwrap();
+        (paths, sink)
+    }
+
+    #[test]
+    fn a_dense_graph_lists_a_chain_with_all_executions_although_its_end_was_doubtful() {
+        let (mut paths, path) = dense();
+        paths.set_stored(VertexId::new(DENSE));
+        assert_eq!(end(&mut paths, path), (1, false));
+        paths.drop_from(path, 100);
+        assert_eq!(end(&mut paths, path), (2, false));
+        paths.drop_at(path, 100);
+        assert_eq!(end(&mut paths, path), (3, true));
+    }
+
+    #[test]
+    fn a_chain_of_which_an_execution_was_not_counted_is_never_listed() {
+        let (mut paths, path) = dense();
+        paths.drop_from(path, 100);
+        assert_eq!(end(&mut paths, path), (1, false));
+        for n in 0..=DENSE {
+            paths.set_stored(VertexId::new(n));
+        }
+        for n in 0..MAX_DOUBTED {
+            assert_eq!(end(&mut paths, PathId::new(n)), (1, false));
+        }
+        assert_eq!(end(&mut paths, path), (0, true));
+        // A path from which data goes on makes room, but not for a path with missing executions.
+        paths.set_extended(PathId::new(0));
+        assert_eq!(end(&mut paths, path), (0, true));
+        assert_eq!(end(&mut paths, PathId::new(MAX_DOUBTED)), (1, false));
+        assert_eq!(end(&mut paths, PathId::new(MAX_DOUBTED + 1)), (0, true));
     }
 }

@@ -979,6 +979,8 @@ impl Flow {
             Some(replays.inputs(r, set))
         };
         let early = replay.is_none() && output.is_early(guessed);
+        // A replay can match a few outputs by chance.
+        let is_shown = by.it.synchronised.is_some() || !output.is_early(guessed);
         if !followed.is_empty() {
             let lineage = &mut self.lineage;
             let at = (output.vertex, by.start);
@@ -1033,15 +1035,15 @@ impl Flow {
             };
             let target = (&*output, input, by);
             if !own && (i == by.me || followed.contains(&i)) {
-                if !early && output.parts[i].seen.published == 0 {
+                if is_shown && output.parts[i].seen.published == 0 {
                     // The input goes on into the output, so no chain ends at its callback.
                     self.lineage.paths.set_stored(member.vertex);
                 }
                 let doubt = match i == by.me {
                     true => 0,
-                    false => output.doubt(i, members, replay.is_some() || guessed),
+                    false => output.doubt(i, members, guessed || replay.is_some() && is_shown),
                 };
-                let from = (&entry.lineages, handed, (doubt, early));
+                let from = (&entry.lineages, handed, (doubt, is_shown));
                 self.lineage.synchronise(from, target, &mut added, beyond);
             }
         }
@@ -1153,7 +1155,7 @@ impl Lineage {
 
     fn synchronise(
         &mut self,
-        (lineages, handed, (doubt, early)): (&Lineages, u64, (u8, bool)),
+        (lineages, handed, (doubt, is_shown)): (&Lineages, u64, (u8, bool)),
         (output, input, by): (&Output, NameId, &Published),
         added: &mut Lineages,
         beyond: &mut Vec<StepId>,
@@ -1164,12 +1166,15 @@ impl Lineage {
             let ends = beyond.len() < MAX_BEYOND && !self.paths.is_extended(output.vertex);
             let doubts = self.steps.doubts(step).saturating_add(doubt);
             if added.is_full() && !ends && doubts >= most {
+                let origin = self.steps.origin(step);
                 // The paths are not followed any more, so they do not end before the synchroniser.
                 // Early on, the subscription may not be waited for, so they may end there.
-                if !early {
+                if is_shown {
                     self.paths.set_extended(path);
+                    self.paths.drop_at(path, origin);
+                } else {
+                    self.paths.drop_from(path, origin);
                 }
-                self.paths.drop_at(path, self.steps.origin(step));
                 continue;
             }
             let path = match self.paths.child(path, Via::Item(input), output.vertex) {

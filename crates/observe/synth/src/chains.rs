@@ -34,7 +34,7 @@ const DENSE: usize = 1024;
 
 /// The number of paths whose executions are counted in a dense graph although it is doubtful that a
 /// chain ends with them. Once the junctions are decided, it is certain.
-const MAX_DOUBTED: usize = 256;
+const MAX_DOUBTED: usize = 192;
 
 /// The paths on which the data of an execution or an item came, and the origins of the data. Each
 /// path is given by its last step.
@@ -400,19 +400,9 @@ pub(crate) struct PathNode {
     pub(crate) dropped: PerMode<u64>,
     /// At least one of these lineages would have ended with this path or is known to continue.
     incomplete: bool,
-    counting: Counting,
+    /// It was doubtful in an execution that a chain ends with this path.
+    doubted: bool,
     pub(crate) terminal: Option<Box<Terminal>>,
-}
-
-/// Whether the executions that end with a path enter its figures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Counting {
-    #[default]
-    Listed,
-    /// All do, although it was doubtful that the chain ends there.
-    Doubted,
-    /// At least one did not, so the path stays unlisted.
-    Stopped,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -450,8 +440,11 @@ pub(crate) struct Paths {
     /// For each callback, by its number: whether it seemed to only store inputs for outputs of other
     /// callbacks.
     stored: Vec<bool>,
-    /// The number of paths with [`Counting::Doubted`].
+    /// The number of paths that are `doubted`.
     doubted: usize,
+    /// For each callback, by its number: whether executions that ended there were not counted,
+    /// because too many paths are doubted.
+    uncounted: Vec<bool>,
     capped: bool,
 }
 
@@ -494,8 +487,7 @@ impl Paths {
             (node.parent, node.terminal, node.cut) = (None, None, None);
             (node.lost, node.dropped) = (PerMode::default(), PerMode::default());
             (node.depth, node.extended, node.incomplete) = (0, true, false);
-            let counting = std::mem::take(&mut node.counting);
-            self.doubted -= usize::from(counting == Counting::Doubted);
+            self.doubted -= usize::from(std::mem::take(&mut node.doubted));
         }
         self.free.extend_from_slice(&gone);
         self.roots.retain(|v, _| !vertices.has(v.index()));
@@ -504,7 +496,7 @@ impl Paths {
             !is_free.has(path.index()) && !vertices.has(vertex.index()) && !next_is_gone
         });
         for vertex in vertices.iter() {
-            for flags in [&mut self.extended, &mut self.stored] {
+            for flags in [&mut self.extended, &mut self.stored, &mut self.uncounted] {
                 flags
                     .get_mut(vertex)
                     .into_iter()
@@ -639,7 +631,7 @@ impl Paths {
             lost: PerMode::default(),
             dropped: PerMode::default(),
             incomplete: false,
-            counting: Counting::default(),
+            doubted: false,
             terminal: None,
         };
         Some(match self.free.pop() {
@@ -663,10 +655,7 @@ impl Paths {
         if node.cut.is_none() {
             node.terminal = None;
         }
-        if node.counting == Counting::Doubted {
-            node.counting = Counting::Listed;
-            self.doubted -= 1;
-        }
+        self.doubted -= usize::from(std::mem::take(&mut node.doubted));
         let (parent, vertex) = (node.parent, node.vertex);
         self.extend_vertex(vertex);
         // If the publishing callback does not wait for other inputs, the path past the sync vertex
@@ -695,14 +684,14 @@ impl Paths {
     /// The model leaves out chains only in a dense graph in which lineages were dropped. It never
     /// leaves out a path that the user cut. It leaves out a path in two cases:
     ///
-    /// - An execution that ended with the path was not counted: its last callback seemed to only
-    ///   store its inputs, and there was no room.
     /// - The data continues from the path's last callback, and lineages of the path were dropped.
+    /// - Some executions that ended at the path's last callback were not counted, on this path or
+    ///   another one. A chain can have several paths: with and without a synchroniser.
     pub(crate) fn is_unlisted(&self, path: PathId) -> bool {
         let node = self.node(path);
-        node.cut.is_none()
-            && (node.counting == Counting::Stopped
-                || self.is_dense() && node.incomplete && self.is_extended(node.vertex))
+        let is_incomplete = || node.incomplete && self.is_extended(node.vertex);
+        let is_uncounted = || is_set(&self.uncounted, node.vertex);
+        node.cut.is_none() && self.is_dense() && (is_incomplete() || is_uncounted())
     }
 
     fn is_dense(&self) -> bool {
@@ -710,23 +699,32 @@ impl Paths {
     }
 
     /// Reports whether an execution that ends with `path` enters the figures of the path.
+    ///
+    /// In a dense graph, it is doubtful that a chain ends with a path if the last callback seems to
+    /// only store its inputs, or if lineages may have continued from there.
     fn counts(&mut self, path: PathId) -> bool {
         let node = self.node(path);
-        let is_stored = || self.is_dense() && is_set(&self.stored, node.vertex);
-        let is_doubted = node.cut.is_none() && (self.is_unlisted(path) || is_stored());
+        if node.doubted || node.cut.is_some() || !self.is_dense() {
+            return true;
+        }
+        let may_continue =
+            || node.dropped.iter().any(|d| *d.1 > 0) && self.is_extended(node.vertex);
+        let is_stored = || is_set(&self.stored, node.vertex);
+        if is_set(&self.uncounted, node.vertex) {
+            return false;
+        }
+        if !may_continue() && !is_stored() {
+            return true;
+        }
         let has_room = self.doubted < MAX_DOUBTED;
         let node = &mut self.nodes[path.index()];
-        match node.counting {
-            Counting::Listed if is_doubted && has_room => {
-                node.counting = Counting::Doubted;
-                self.doubted += 1;
-            }
-            Counting::Listed if is_doubted => {
-                (node.counting, node.terminal) = (Counting::Stopped, None);
-            }
-            _ => {}
+        node.doubted = has_room;
+        self.doubted += usize::from(has_room);
+        if !has_room {
+            node.terminal = None;
+            set(&mut self.uncounted, node.vertex);
         }
-        node.counting != Counting::Stopped
+        has_room
     }
 
     /// Counts `n` items as lost on the way from `step` to `vertex`. A negative `n` takes back
@@ -1053,21 +1051,27 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_of_which_an_execution_was_not_counted_is_never_listed() {
+    fn no_path_to_a_callback_is_listed_if_executions_that_ended_there_were_not_counted() {
         let (mut paths, path) = dense();
+        let (last, name) = (VertexId::new(DENSE), NameId::new(0));
+        let root = paths.root(VertexId::new(0)).unwrap();
+        let Extension::Path(other) = paths.child(root, Via::Item(name), last) else {
+            panic!("the graph has no room");
+        };
         paths.drop_from(path, 100);
-        assert_eq!(end(&mut paths, path), (1, false));
-        for n in 0..=DENSE {
+        assert_eq!(end(&mut paths, other), (1, false));
+        for n in 1..=MAX_DOUBTED {
             paths.set_stored(VertexId::new(n));
-        }
-        for n in 0..MAX_DOUBTED {
             assert_eq!(end(&mut paths, PathId::new(n)), (1, false));
         }
+        paths.set_stored(last);
         assert_eq!(end(&mut paths, path), (0, true));
+        assert_eq!(end(&mut paths, other), (1, true));
         // A path from which data goes on makes room, but not for a path with missing executions.
-        paths.set_extended(PathId::new(0));
+        paths.set_extended(PathId::new(1));
         assert_eq!(end(&mut paths, path), (0, true));
-        assert_eq!(end(&mut paths, PathId::new(MAX_DOUBTED)), (1, false));
-        assert_eq!(end(&mut paths, PathId::new(MAX_DOUBTED + 1)), (0, true));
+        let next = MAX_DOUBTED + 1;
+        paths.set_stored(VertexId::new(next));
+        assert_eq!(end(&mut paths, PathId::new(next)), (1, false));
     }
 }

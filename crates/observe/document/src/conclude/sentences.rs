@@ -291,7 +291,7 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::Unclaimed(s) => format!("Items of the link {s} were received {times} by a thread that ran no callback at this time. No edge or chain continues from these items."),
         Note::UnseenTime => format!("Executors used {:.1} ms of CPU time in all for work that the recording does not show.", n as f64 / 1e6),
         Note::UnseenWork => format!("Executors woke up {times} for work that the recording does not show: QoS events, guard conditions, other waitables, or no work at all."),
-        Note::Unshown(s) => format!("{s} ran {times} on a thread of a pool, at a time that no event shows. These executions are not in its times."),
+        Note::Unshown(s) => format!("{s} ran {times} at times that no event shows: on a thread of a pool, or beside callbacks that waited for other responses. These executions are not in its times."),
         Note::Unseen(s) => format!("{s} ran {times} on an input that the recording does not show. No edge or chain leads to these executions."),
     }
 }

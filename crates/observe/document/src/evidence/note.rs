@@ -106,7 +106,8 @@ pub enum Note<V = String, N = String> {
     UnseenTime,
     #[serde(with = "no_subject")]
     UnseenWork,
-    /// An execution of this vertex ran on a thread of a pool, at a time that no event shows.
+    /// An execution of this vertex ran at a time that no event shows: on a thread of a pool, or
+    /// beside callbacks that waited for other responses.
     Unshown(V),
 }
 

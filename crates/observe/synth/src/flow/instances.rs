@@ -478,6 +478,8 @@ impl Flow {
             figures.preemptions += u64::from(end.spent.preemptions);
             figures.blockings += u64::from(end.spent.blockings);
             runs.inferred |= end.how == Ending::Inferred;
+        } else if end.how == Ending::Unshown {
+            runs.measured.of(mode).figures.untimed += 1;
         }
         if !runs.threads.contains(&it.thread) && runs.threads.len() < THREADS_MAX {
             runs.threads.push(it.thread);

@@ -53,14 +53,26 @@ pub(super) struct Continuation {
     pub(super) entity: EntityId,
     pub(super) instance: InstanceId,
     pub(super) cpus: Cpus,
-    /// No other response was pending during this execution, so its times show what is usual for the
-    /// client.
-    pub(super) alone: bool,
+    pub(super) times: Times,
     pub(super) from: Mark,
     pub(super) last_publication: Mark,
     pub(super) trigger: Option<Mark>,
     pub(super) asked_for_result: bool,
     pub(super) goal: Option<Goal>,
+}
+
+/// What the times of an execution of waiting code say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Times {
+    /// No other response was pending during the execution, so its times show what is usual for the
+    /// client.
+    Usual,
+    /// Code that waited for other responses may have run on the same thread before or after it.
+    /// Publications separate the executions.
+    Beside,
+    /// It is unknown for which responses the other code waited, so no event separates the
+    /// executions.
+    Unknown,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -126,8 +138,12 @@ impl Spans {
     fn run_pending(&mut self, ti: ThreadIndex, pending: &PendingResponse, from: Mark, to: Mark) {
         let instance = self.begin_pending(ti, pending, from);
         let spent = to.totals.since(&from.totals);
-        let end = (to.time, spent);
-        self.end(ti, instance, end, Ending::Inferred, pending.cpus);
+        // The code may have been one of those that published.
+        let how = match pending.doubtful {
+            true => Ending::Unshown,
+            false => Ending::Inferred,
+        };
+        self.end(ti, instance, (to.time, spent), how, pending.cpus);
     }
 
     /// Reports that a client's callback ran without a publication.
@@ -373,7 +389,11 @@ impl Spans {
         let Some(p) = pending.remove(chosen) else {
             return;
         };
-        let alone = pending.is_empty() && !p.doubtful;
+        let times = match pending.iter().any(|o| o.doubtful) || p.doubtful {
+            true => Times::Unknown,
+            false if pending.is_empty() => Times::Usual,
+            false => Times::Beside,
+        };
         self.habits.learn_published(p.client);
         let node = |client: EntityId| cx.entities.node_of_entity(client);
         let asks = asks_result(cx, p.client, endpoint);
@@ -386,7 +406,7 @@ impl Spans {
             entity: p.client,
             instance,
             cpus: p.cpus,
-            alone,
+            times,
             from,
             last_publication: from,
             trigger: None,
@@ -497,11 +517,15 @@ impl Spans {
             self.end_goal_stretch(ti, &continuation, to);
             return;
         }
-        if continuation.alone {
+        if continuation.times == Times::Usual {
             self.habits.learn_mean(continuation.entity, spent.exec_ns);
         }
+        let how = match continuation.times {
+            Times::Unknown => Ending::Unshown,
+            Times::Usual | Times::Beside => Ending::Inferred,
+        };
         let (instance, cpus) = (continuation.instance, continuation.cpus);
-        self.end(ti, instance, (to.time, spent), Ending::Inferred, cpus);
+        self.end(ti, instance, (to.time, spent), how, cpus);
     }
 
     /// Ends the thread's execution of code that waited for a response, if there is one.
@@ -606,6 +630,27 @@ mod tests {
                 "11500 end #1 Inferred exec 500",
             ]
         );
+    }
+
+    #[test]
+    fn executions_beside_publications_by_an_unknown_waiter_have_no_time() {
+        let trace = [
+            PY,
+            "1ms cpu0 10/10 node_init node=0x2 rmw=0x1002 name=other\n",
+            "1ms cpu0 10/10 publisher_init publisher=0x12 node=0x2 rmw=0x1012 topic=/c\n",
+            "1ms cpu0 10/10 client_init client=0x42 node=0x2 rmw=0x1042 name=/w\n",
+            &response(10_000, 0x1040),
+            &response(10_300, 0x1041),
+            &response(10_600, 0x1042),
+            "11500us cpu0 10/10 publish rmw=0x1010 source_ns=1us\n",
+            "12500us cpu0 10/10 publish rmw=0x1011 source_ns=2us\n",
+            "13500us cpu0 10/10 publish rmw=0x1012 source_ns=3us\n",
+            "14000us cpu0 10/10 wait_set_init\n",
+        ];
+        let events = Harness::new(&trace.concat()).span_events();
+        let ends = events.iter().filter(|e| e.contains(" end "));
+        assert_eq!(ends.clone().count(), 3, "{events:?}");
+        assert!(ends.clone().all(|e| e.contains("Unshown")), "{events:?}");
     }
 
     #[test]

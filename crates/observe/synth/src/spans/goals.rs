@@ -7,7 +7,7 @@
 //! suspended when its thread continues with something else.
 
 use super::account::Mark;
-use super::continuation::{Continuation, Goal};
+use super::continuation::{Continuation, Goal, Times};
 use super::span::CallbackSpan;
 use super::{CloseReason, Spans};
 use crate::entities::{ActionPart, EntityKind};
@@ -242,7 +242,7 @@ impl Spans {
             entity,
             instance,
             cpus,
-            alone: false,
+            times: Times::Beside,
             from,
             last_publication: from,
             trigger: None,

@@ -8,6 +8,7 @@
 #   messages  10^8 messages over each link between two ends (shm, TCP in clear and sealed), and 3 x 500 killed peers
 #   zoo       200 random applications against their own truth, on Kilted and on Jazzy (an hour); zoo SEED: one, made small
 #             if it fails
+#   clock     each execution time against the thread's own CPU clock, in three ways of recording (root; 15 minutes)
 #   tables    the questions of docs/tables.md in DuckDB, pandas and polars, on the recorded traces (a minute)
 #   watch     a live model for 24 h of processes that come and go (some minutes): memory grows by at most 5 %;
 #             watch live, plants, faults, cost: onbeat monitor beside a running application (root; watch --help)
@@ -68,6 +69,13 @@ zoo() {
   python3 scripts/e2e "${all[@]}" "${seeds[@]}"
 }
 
+# clock [--seconds N]: execution times of SYN against what it reads from its threads' clocks.
+clock() {
+  say "execution times against the threads' own clocks"
+  cargo build --locked --release -p onbeat
+  python3 scripts/clock "$@"
+}
+
 # tables: exports each recorded trace, asks the questions, and compares figures with the model.
 tables() {
   say "questions to tables"
@@ -120,6 +128,7 @@ case ${1:-all} in
   hold) shift; hold "$@" ;;
   watch) shift; watch "$@" ;;
   tables) tables ;;
+  clock) shift; clock "$@" ;;
   zoo) shift; zoo "$@" ;;
   loom) loom ;;
   miri) miri "${lib[@]}"; miri --test conforms ;;
@@ -130,5 +139,5 @@ case ${1:-all} in
   aarch64) exec python3 scripts/package/aarch64.py ;;
   package) shift; exec python3 scripts/package/check.py "$@" ;;
   all) loom; miri "${lib[@]}"; miri --test conforms; soak ;;
-  *) echo "usage: ./dev check [loom | miri | miri-lib | soak | wires | messages | zoo [SEED] | tables | watch [PART] | hold [OPTION ...] | aarch64 | package [WORD ...]]" >&2; exit 2 ;;
+  *) echo "usage: ./dev check [loom | miri | miri-lib | soak | wires | messages | zoo [SEED] | clock [--seconds N] | tables | watch [PART] | hold [OPTION ...] | aarch64 | package [WORD ...]]" >&2; exit 2 ;;
 esac

@@ -690,8 +690,8 @@ impl Paths {
     pub(crate) fn is_unlisted(&self, path: PathId) -> bool {
         let node = self.node(path);
         let is_incomplete = || node.incomplete && self.is_extended(node.vertex);
-        let is_uncounted = || is_set(&self.uncounted, node.vertex);
-        node.cut.is_none() && self.is_dense() && (is_incomplete() || is_uncounted())
+        let is_uncounted = is_set(&self.uncounted, node.vertex);
+        node.cut.is_none() && (is_uncounted || self.is_dense() && is_incomplete())
     }
 
     fn is_dense(&self) -> bool {
@@ -704,16 +704,16 @@ impl Paths {
     /// only store its inputs, or if lineages may have continued from there.
     fn counts(&mut self, path: PathId) -> bool {
         let node = self.node(path);
-        if node.doubted || node.cut.is_some() || !self.is_dense() {
+        if node.doubted || node.cut.is_some() {
             return true;
+        }
+        if is_set(&self.uncounted, node.vertex) {
+            return false;
         }
         let may_continue =
             || node.dropped.iter().any(|d| *d.1 > 0) && self.is_extended(node.vertex);
         let is_stored = || is_set(&self.stored, node.vertex);
-        if is_set(&self.uncounted, node.vertex) {
-            return false;
-        }
-        if !may_continue() && !is_stored() {
+        if !self.is_dense() || !may_continue() && !is_stored() {
             return true;
         }
         let has_room = self.doubted < MAX_DOUBTED;

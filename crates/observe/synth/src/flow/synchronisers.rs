@@ -311,6 +311,12 @@ impl Output {
         self.follow == Follow::Evidence && !guessed && self.outputs < MIN_OUTPUTS
     }
 
+    /// Reports whether recorded calls or enough outputs show which inputs the output of `by` joins. A
+    /// replay does not show it: it can match a few outputs by chance.
+    fn is_shown(&self, by: &Published, guessed: bool) -> bool {
+        by.it.synchronised.is_some() || !self.is_early(guessed)
+    }
+
     /// Counts an output that another subscription's callback published. Adds 1 to `followed` if the
     /// lineages of subscription `i` are followed into the output, otherwise to `passed_over`.
     /// `early` is set if the junction has too few outputs so far to show which inputs it joins.
@@ -979,8 +985,7 @@ impl Flow {
             Some(replays.inputs(r, set))
         };
         let early = replay.is_none() && output.is_early(guessed);
-        // A replay can match a few outputs by chance.
-        let is_shown = by.it.synchronised.is_some() || !output.is_early(guessed);
+        let is_shown = output.is_shown(by, guessed);
         if !followed.is_empty() {
             let lineage = &mut self.lineage;
             let at = (output.vertex, by.start);

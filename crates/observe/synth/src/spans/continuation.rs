@@ -61,7 +61,7 @@ pub(super) struct Continuation {
     pub(super) goal: Option<Goal>,
 }
 
-/// What the times of an execution of waiting code say.
+/// The meaning of the times of an execution of code that waited for a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Times {
     /// No other response was pending during the execution, so its times show what is usual for the

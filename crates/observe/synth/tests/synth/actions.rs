@@ -641,8 +641,7 @@ fn the_model_does_not_guess_which_waiting_code_published() {
     // Both ran, and the duration of each is unknown too.
     for client in [GOALS, RESULTS] {
         assert_eq!(callback(&m, client).figures.exec_ns.count(), 0, "{client}");
-        let said =
-            format!("{client} ran 5 times at times that no event shows");
+        let said = format!("{client} ran 5 times at times that no event shows");
         assert!(
             m.coverage.iter().any(|c| c.starts_with(&said)),
             "{:?}",
@@ -690,8 +689,7 @@ fn on_a_pool_of_threads_waiting_code_that_publishes_nothing_has_no_times() {
     s += "3000ms cpu0 10/10 wait_set_init\n";
     let m = model(&s);
     assert_eq!(callback(&m, RESULTS).figures.exec_ns.count(), 0);
-    let said =
-        format!("{RESULTS} ran 5 times at times that no event shows");
+    let said = format!("{RESULTS} ran 5 times at times that no event shows");
     assert!(
         m.coverage.iter().any(|c| c.starts_with(&said)),
         "{:?}",

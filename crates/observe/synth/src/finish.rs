@@ -648,16 +648,17 @@ impl<'a> Finish<'a> {
         }
     }
 
-    /// Returns the subscriptions that never ran and took nothing. Each has the number of items
-    /// published for it.
+    /// Returns the subscriptions and services that never ran and took nothing. Each has the number of
+    /// items published, or requests sent, for it.
     fn starved(&self) -> impl Iterator<Item = (&'a Vertex, u64)> {
         let vertices = &self.synth.flow.graph.vertices;
         let mut starved: BTreeMap<VertexId, u64> = BTreeMap::new();
         let mut fed = BTreeSet::new();
         for e in &self.synth.flow.graph.edges {
-            let subscription = vertices[e.to.index()].kind() == CallbackType::Subscription;
+            let kind = vertices[e.to.index()].kind();
+            let takes = matches!(kind, CallbackType::Subscription | CallbackType::Service);
             let ran = |v: VertexId| self.ids[v.index()].is_some();
-            if subscription && e.route == Route::Topic && ran(e.from) && !ran(e.to) {
+            if takes && e.route == Route::Topic && ran(e.from) && !ran(e.to) {
                 let sum =
                     |of: fn(&EdgeFigures) -> u64| e.figures.iter().map(|f| of(f.1)).sum::<u64>();
                 *starved.entry(e.to).or_default() += sum(|f| f.published);

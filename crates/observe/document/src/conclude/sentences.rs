@@ -275,6 +275,7 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::RingFound(s) => format!("{s} is assumed to read the intra-process buffer of its topic: the buffer was made before the recording."),
         Note::RingName(s) => format!("{s} is named after the intra-process buffer that it reads: buffer and publisher were made before the recording, so the topic is unknown."),
         Note::Simulated(s) => format!("{s} ran {times} on simulated time, which passes at its own rate. These executions have no release jitter and no response time."),
+        Note::Starved(s) if s.contains(":service(") => format!("{s} took nothing of {n} requests that its client sent. Its executor never ran it, or the middleware has not connected client and service."),
         Note::Starved(s) => format!("{s} took nothing of {n} items that were published on its topic. Its executor never ran it, or publisher and subscription do not match (domain, QoS)."),
         Note::Stolen => format!("The machine is a virtual one, and its host took {:.1} ms of CPU time from the observed threads. In callbacks, this time counts as preemption.", n as f64 / 1e6),
         Note::TimerNode(s) => format!("{s} is assumed to belong to the node whose topics it publishes."),

@@ -68,8 +68,8 @@ pub enum Note<V = String, N = String> {
     /// Several goals of this vertex's action ran at the same time and shared the vertex's CPU time.
     Shared(V),
     Simulated(V),
-    /// Items were published for this subscription, and it took none of them. The count is the
-    /// number of these items.
+    /// Items were published for this subscription, or requests sent to this service, and it took
+    /// none of them. The count is their number.
     Starved(V),
     /// The virtual machine's host took CPU time from observed threads. The count is a time in ns.
     #[serde(with = "no_subject")]

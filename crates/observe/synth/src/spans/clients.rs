@@ -10,8 +10,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 /// likely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fit {
-    /// The client and the endpoint belong to different nodes, or the code of another client usually
-    /// publishes by the endpoint.
+    /// The client and the endpoint belong to different nodes, or only the code of other clients
+    /// usually publishes by the endpoint.
     None,
     /// The client and the endpoint belong to the same node, but the code of this client usually
     /// publishes by another endpoint.
@@ -39,6 +39,10 @@ pub(super) struct Habits {
 }
 
 const MEAN_VALUES: u64 = 16;
+
+/// A client whose callbacks published by an endpoint this number of times less often than those of
+/// another client does not usually do so.
+const RARE: u32 = 16;
 
 /// If a client's callback publishes nothing in this number of successive executions, onbeat assumes
 /// that the callback never publishes.
@@ -92,12 +96,12 @@ impl Habits {
         client: EntityId,
         endpoint: Option<EntityId>,
     ) -> Fit {
-        let users = self.users.get(&endpoint).into_iter().flatten();
-        if let Some(&(usual, _)) = users.max_by_key(|k| k.1) {
-            return if usual == client {
-                Fit::Usual
-            } else {
-                Fit::None
+        if let Some(users) = self.users.get(&endpoint).filter(|users| !users.is_empty()) {
+            let most = users.iter().map(|k| k.1).max().unwrap_or(0);
+            let is_usual = |k: &(EntityId, u32)| k.0 == client && k.1 >= most / RARE;
+            return match users.iter().any(is_usual) {
+                true => Fit::Usual,
+                false => Fit::None,
             };
         }
         let node = endpoint.and_then(|e| entities.node_of_entity(e));

@@ -430,7 +430,13 @@ impl Spans {
         if let Some(start) = self.next_continuation(cx, ti, time, endpoint) {
             from = start;
         }
-        if self.threads[ti].continuation().is_none() {
+        if let Some(continuation) = self.threads[ti].continuation() {
+            let client = continuation.entity;
+            let goes_on = continuation.times == Times::Usual && continuation.goal.is_none();
+            if goes_on && self.candidates(cx, ti, endpoint).next().is_none() {
+                self.habits.learn_user(endpoint, client);
+            }
+        } else {
             match self.choose_pending(cx, ti, endpoint) {
                 Chosen::NoResponse => {}
                 Chosen::One(chosen, _) => self.open_continuation(cx, ti, from, chosen, endpoint),
@@ -477,7 +483,9 @@ impl Spans {
             return Some(self.continuation_start(ti, time, None));
         }
         let again = continuation.asked_for_result && asks_result(cx, continuation.entity, endpoint);
-        if other > fit || (again && other == fit) {
+        let elsewhere =
+            endpoint.is_some_and(|e| are_of_different_nodes(cx, continuation.entity, e));
+        if other > fit || (again && other == fit) || elsewhere {
             // The publication belongs to the next continuation. The previous one ended with its
             // last publication.
             self.end_continuation(ti, last);
@@ -629,6 +637,63 @@ mod tests {
                 "11000 begin #1 client(/u)",
                 "11500 end #1 Inferred exec 500",
             ]
+        );
+    }
+
+    #[test]
+    fn a_client_is_known_by_all_publications_of_an_execution_that_was_alone() {
+        let trace = [
+            PY,
+            &response(10_000, 0x1040),
+            "10600us cpu0 10/10 publish rmw=0x1011 source_ns=1us\n",
+            "10800us cpu0 10/10 publish rmw=0x1010 source_ns=2us\n",
+            "11000us cpu0 10/10 wait_set_init\n11000us cpu0 10/10 wait\n",
+            &response(20_000, 0x1040).replace("sequence=1", "sequence=2"),
+            &response(20_300, 0x1041),
+            "21000us cpu0 10/10 publish rmw=0x1010 source_ns=3us\n",
+            "22000us cpu0 10/10 wait_set_init\n",
+        ];
+        let events = Harness::new(&trace.concat()).span_events();
+        let second = events.iter().skip_while(|e| !e.starts_with("20500"));
+        let second: Vec<&String> = second.take(2).collect();
+        assert_eq!(
+            second,
+            ["20500 begin #0 client(/s)", "21000 publish /a by #0"],
+            "{events:?}"
+        );
+    }
+
+    #[test]
+    fn code_of_another_node_is_another_callback() {
+        let trace = [
+            PY,
+            "1ms cpu0 10/10 node_init node=0x2 rmw=0x1002 name=other\n",
+            "1ms cpu0 10/10 publisher_init publisher=0x12 node=0x2 rmw=0x1012 topic=/c\n",
+            "1ms cpu0 10/10 client_init client=0x42 node=0x2 rmw=0x1042 name=/w\n",
+            "1ms cpu0 10/10 client_init client=0x43 node=0x2 rmw=0x1043 name=/x\n",
+            // The client of `/x` is known to publish on `/c`, that of `/w` is not.
+            &response(10_000, 0x1043),
+            "10600us cpu0 10/10 publish rmw=0x1012 source_ns=1us\n",
+            "11000us cpu0 10/10 wait_set_init\n11000us cpu0 10/10 wait\n",
+            &response(20_000, 0x1042),
+            &response(20_300, 0x1040),
+            "21000us cpu0 10/10 publish rmw=0x1010 source_ns=2us\n",
+            "22000us cpu0 10/10 publish rmw=0x1012 source_ns=3us\n",
+            "22500us cpu0 10/10 wait_set_init\n",
+        ];
+        let events = Harness::new(&trace.concat()).span_events();
+        let second = events.iter().skip_while(|e| !e.starts_with("20500"));
+        let second: Vec<&String> = second.take(5).collect();
+        assert_eq!(
+            second,
+            [
+                "20500 begin #0 client(/s)",
+                "21000 publish /a by #0",
+                "21000 end #0 Inferred exec 500",
+                "21000 begin #1 client(/w)",
+                "22000 publish /c by #1",
+            ],
+            "{events:?}"
         );
     }
 

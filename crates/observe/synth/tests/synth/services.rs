@@ -110,6 +110,32 @@ fn a_service_that_responds_later_has_its_executions_and_its_chain() {
     }
 }
 
+/// The middleware can report a server before it has connected client and service.
+#[test]
+fn the_coverage_names_a_service_that_takes_no_request() {
+    let call = |i: u64| {
+        let t = 10_000 + i * 100_000;
+        format!(
+            "{t}us cpu0 10/10 executor_next_ready
+{t}us cpu0 10/10 timer_call timer=0x50
+{t}us cpu0 10/10 callback_start callback=0x60
+{}us cpu0 10/10 request_send rmw=0x1040 sequence={i}
+{}us cpu0 10/10 callback_end callback=0x60
+{}us cpu0 10/10 executor_wait_for_work timeout_ns=-1
+{}us cpu0 10/10 wait
+",
+            t + 100,
+            t + 200,
+            t + 250,
+            t + 250,
+        )
+    };
+    let m = model(&(STARTED.to_string() + &(1..=20).map(call).collect::<String>()));
+    let said = format!("{SERVICE} took nothing of 20 requests that its client sent. ");
+    let told = m.coverage.iter().filter(|c| c.starts_with(&said)).count();
+    assert_eq!(told, 1, "{:?}", m.coverage);
+}
+
 #[test]
 fn a_response_of_another_thread_continues_the_services_chain() {
     // Thread 22 runs no callbacks and publishes nothing. It sends the responses.

@@ -211,7 +211,7 @@ fn a_bound_uses_the_rate_that_a_port_has_measured() {
         // port measures no rate below a sixteenth.
         let rate = || port.stats().sure_bits_per_second().expect("a rate");
         let (before, measured, after) = (rate(), longest(&bound), rate());
-        let times = |rate: u64| longest(&given) as f64 * 1e9 / rate as f64;
+        let times = |rate: u64| longest(&given) as f64 * 4e8 / rate as f64;
         let (least, most) = (
             0.85 * times(before.max(after)),
             1.2 * times(before.min(after)),

@@ -16,7 +16,7 @@ use crate::mode_rules::{ModeId, PerMode, Switches};
 use crate::origins::Origins;
 use crate::values::ThreadId;
 use onbeat_document::evidence::PathFigures;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 pub(crate) const MAX_LINEAGES: usize = 16;
 
@@ -678,6 +678,33 @@ impl Paths {
         set(&mut self.stored, vertex);
     }
 
+    /// Returns for each path, by its number, whether the model leaves out the chain of this path.
+    ///
+    /// A chain can have several paths, with and without a synchroniser on whose output its own
+    /// callback publishes. The chain's figures are those of all its paths, so if one of the paths is
+    /// left out, all are.
+    pub(crate) fn unlisted(&self) -> Vec<bool> {
+        let paths = || (0..self.nodes.len()).map(PathId::new);
+        let mut unlisted: Vec<bool> = paths().map(|path| self.is_unlisted(path)).collect();
+        let ends = |path: &PathId| !self.node(*path).extended;
+        let left_out = paths().filter(ends).filter(|path| unlisted[path.index()]);
+        let chains: FxHashSet<Vec<VertexId>> = left_out.map(|path| self.chain(path)).collect();
+        if !chains.is_empty() {
+            for path in paths().filter(ends) {
+                unlisted[path.index()] |= chains.contains(&self.chain(path));
+            }
+        }
+        unlisted
+    }
+
+    /// Returns the callbacks of a path, last to first, without the synchronisers that the callback
+    /// before them may not wait for.
+    fn chain(&self, path: PathId) -> Vec<VertexId> {
+        let is_own = |node: &PathNode| matches!(node.parent, Some((_, Via::Own(_))));
+        let nodes = self.upwards(path).filter(|node| !is_own(node));
+        nodes.map(|node| node.vertex).collect()
+    }
+
     /// Reports whether the model leaves out the chain of this path, although executions ended
     /// there.
     ///
@@ -686,8 +713,8 @@ impl Paths {
     ///
     /// - The data continues from the path's last callback, and lineages of the path were dropped.
     /// - Some executions that ended at the path's last callback were not counted, on this path or
-    ///   another one. A chain can have several paths: with and without a synchroniser.
-    pub(crate) fn is_unlisted(&self, path: PathId) -> bool {
+    ///   another one.
+    fn is_unlisted(&self, path: PathId) -> bool {
         let node = self.node(path);
         let is_incomplete = || node.incomplete && self.is_extended(node.vertex);
         let is_uncounted = is_set(&self.uncounted, node.vertex);
@@ -1048,6 +1075,31 @@ mod tests {
         assert_eq!(end(&mut paths, path), (2, false));
         paths.drop_at(path, 100);
         assert_eq!(end(&mut paths, path), (3, true));
+    }
+
+    #[test]
+    fn all_paths_of_a_chain_are_left_out_if_one_of_them_is() {
+        let (mut paths, path) = dense();
+        let (sync, last) = (VertexId::new(1), VertexId::new(2));
+        let name = NameId::new(0);
+        let mut child = |parent, via, vertex| match paths.child(parent, via, vertex) {
+            Extension::Path(path) => path,
+            _ => panic!("the graph has no room"),
+        };
+        let joined = child(path, Via::Own(name), sync);
+        let ends = [
+            child(path, Via::Item(name), last),
+            child(joined, Via::Item(name), last),
+            child(PathId::new(0), Via::Item(name), last),
+        ];
+        paths.extend_vertex(last);
+        for path in ends {
+            assert_eq!(end(&mut paths, path), (1, false));
+        }
+        assert_eq!(ends.map(|path| paths.unlisted()[path.index()]), [false; 3]);
+        paths.drop_at(ends[1], 100);
+        let unlisted = ends.map(|path| paths.unlisted()[path.index()]);
+        assert_eq!(unlisted, [true, true, false]);
     }
 
     #[test]

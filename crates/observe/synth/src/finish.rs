@@ -165,9 +165,10 @@ impl<'a> Finish<'a> {
                 self.add_sync(&mut evidence, node, group, output);
             }
         }
-        let listed = self.listed();
+        let unlisted = self.synth.flow.lineage.paths.unlisted();
+        let listed = self.listed(&unlisted);
         for (path, node) in self.synth.flow.lineage.paths.nodes().iter().enumerate() {
-            self.add_path(&mut evidence, PathId::new(path), (node, &listed));
+            self.add_path(&mut evidence, PathId::new(path), (node, &listed, &unlisted));
         }
         self.add_ends(&mut evidence);
         for (&name, figures) in &self.synth.flow.ways.services.actions.figures {
@@ -422,8 +423,9 @@ impl<'a> Finish<'a> {
     }
 
     /// Returns for each path, by its number, whether the evidence lists it or a path that begins
-    /// with it. If all paths were followed, the evidence lists all paths.
-    fn listed(&self) -> Vec<bool> {
+    /// with it. If all paths were followed, the evidence lists all paths. `unlisted` says for each
+    /// path whether the model leaves out its chain.
+    fn listed(&self, unlisted: &[bool]) -> Vec<bool> {
         let paths = &self.synth.flow.lineage.paths;
         let nodes = paths.nodes();
         if !paths.is_capped() {
@@ -431,7 +433,7 @@ impl<'a> Finish<'a> {
         }
         let mut listed = vec![false; nodes.len()];
         for (i, node) in nodes.iter().enumerate() {
-            let ends = node.terminal.is_some() && !paths.is_unlisted(PathId::new(i));
+            let ends = node.terminal.is_some() && !unlisted[i];
             let mut at = ends.then(|| PathId::new(i));
             while let Some(path) = at.filter(|p| !listed[p.index()]) {
                 listed[path.index()] = true;
@@ -447,7 +449,7 @@ impl<'a> Finish<'a> {
         &self,
         evidence: &mut Evidence,
         path: PathId,
-        (node, listed): (&PathNode, &[bool]),
+        (node, listed, unlisted): (&PathNode, &[bool], &[bool]),
     ) {
         let paths = &self.synth.flow.lineage.paths;
         if !listed[path.index()] {
@@ -465,7 +467,7 @@ impl<'a> Finish<'a> {
         let (mut lost, mut dropped) = (self.counts(&node.lost), self.counts(&node.dropped));
         lost.retain(|_, n| *n > 0);
         dropped.retain(|_, n| *n > 0);
-        let terminal = node.terminal.as_ref().filter(|_| !paths.is_unlisted(path));
+        let terminal = node.terminal.as_ref().filter(|_| !unlisted[path.index()]);
         if lost.is_empty() && dropped.is_empty() && terminal.is_none() {
             return;
         }

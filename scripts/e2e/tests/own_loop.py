@@ -12,8 +12,8 @@ from tests.late import own_model, syn_command
 # Services of 1.2 ms, beside callbacks of several ms on the same threads.
 SHORT_MS = 1.2
 WORDS = ["--rate", "2", *(word for name in ("sv1", "sv2", "sv3", "sv4") for word in ("--set", f"{name}={SHORT_MS}"))]
-# What taking a request and sending its response may add to an execution: at the median, and to all but a few. To
-# those, the machine may add milliseconds: with callbacks of others counted in, many would be longer.
+# What taking a request and sending its response may add to an execution: at the median, and to all but a few. The
+# machine can delay a few executions by milliseconds. If times of other callbacks were counted in, many would be longer.
 MEDIAN_SHARE, MEDIAN_NS = 0.05, 30_000
 LONGER_NS, FEW_LONGER = 400_000, 0.1
 

@@ -60,7 +60,7 @@ pub enum PlanError {
         name(chain)
     )]
     NoExecutions { chain: String },
-    #[error("callback '{}' has no execution time in the model. Record its context switches too, or record with 'onbeat record'.", name(callback))]
+    #[error("callback '{}' has no execution time in the model. If the trace was imported, record its context switches too, or record with 'onbeat record'. Otherwise 'onbeat show' says why.", name(callback))]
     Untimed { callback: String },
     #[error(
         "{option}: '{}' is neither a callback nor a node of {place}. Correct the name.",

@@ -533,7 +533,7 @@ impl<'m> Checker<'m> {
 
 fn untimed() -> Outcome {
     Outcome::not_known(
-        "the load is unknown, because executions have no execution time. Record their context switches",
+        "the load is unknown, because executions have no execution time; onbeat show says why. Record their context switches",
     )
 }
 

@@ -284,7 +284,7 @@ pub struct CallbackFigures {
     pub preemptions: u64,
     pub blockings: u64,
     /// The number of executions whose CPU time is unknown, because a scheduler event near them is
-    /// missing. `exec_ns`, `preempted_ns` and `blocked_ns` leave them out.
+    /// missing or because no event shows when they ran. `exec_ns`, `preempted_ns` and `blocked_ns` leave them out.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub untimed: u64,
     /// The components that made the callback wait, sorted. Empty if the recording does not show

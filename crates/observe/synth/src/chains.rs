@@ -32,8 +32,8 @@ const MAX_EDGES: u32 = 64;
 /// a dense graph.
 const DENSE: usize = 1024;
 
-/// The number of paths whose executions are counted in a dense graph although it is doubtful that a
-/// chain ends with them. Once the junctions are decided, it is certain.
+/// The maximum number of paths of a dense graph whose executions are counted while it is doubtful
+/// whether a chain ends with the path. The end of the trace decides it.
 const MAX_DOUBTED: usize = 192;
 
 /// The paths on which the data of an execution or an item came, and the origins of the data. Each
@@ -398,7 +398,8 @@ pub(crate) struct PathNode {
     /// this path. They were dropped when they reached the path's last callback, or when they were
     /// to continue from there.
     pub(crate) dropped: PerMode<u64>,
-    /// At least one of these lineages would have ended with this path or is known to continue.
+    /// At least one of these lineages did not reach the path's last callback, or would certainly have
+    /// continued from there.
     incomplete: bool,
     /// It was doubtful in an execution that a chain ends with this path.
     doubted: bool,
@@ -605,8 +606,8 @@ impl Paths {
         self.nodes[path.index()].incomplete = true;
     }
 
-    /// Like [`Paths::drop_at`], for a lineage that reached the path's last callback. It is not shown
-    /// that the lineage would have continued.
+    /// Like [`Paths::drop_at`], for a lineage that reached the path's last callback. onbeat does not
+    /// know whether the lineage would have continued from there, so a chain may end with the path.
     pub(crate) fn drop_from(&mut self, path: PathId, origin: u64) {
         let mode = self.switches.at(origin);
         self.capped = true;

@@ -423,8 +423,8 @@ impl<'a> Finish<'a> {
     }
 
     /// Returns for each path, by its number, whether the evidence lists it or a path that begins
-    /// with it. If all paths were followed, the evidence lists all paths. `unlisted` says for each
-    /// path whether the model leaves out its chain.
+    /// with it. If all paths were followed, the evidence lists all paths. `unlisted[path]`
+    /// is set if the model leaves out the chain of that path.
     fn listed(&self, unlisted: &[bool]) -> Vec<bool> {
         let paths = &self.synth.flow.lineage.paths;
         let nodes = paths.nodes();

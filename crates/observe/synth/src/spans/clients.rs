@@ -40,8 +40,8 @@ pub(super) struct Habits {
 
 const MEAN_VALUES: u64 = 16;
 
-/// A client whose callbacks published by an endpoint this number of times less often than those of
-/// another client does not usually do so.
+/// A client is not a usual user of an endpoint if another client has used it more than this number
+/// of times as often.
 const RARE: u32 = 16;
 
 /// If a client's callback publishes nothing in this number of successive executions, onbeat assumes

@@ -592,6 +592,14 @@ mod tests {
 5000us cpu0 10/10 wait
 ";
 
+    /// The events that create a second node in process 10: `/other` with a publisher of `/c` (rmw
+    /// 0x1012) and a client of `/w` (rmw 0x1042).
+    const OTHER: &str = "
+1ms cpu0 10/10 node_init node=0x2 rmw=0x1002 name=other
+1ms cpu0 10/10 publisher_init publisher=0x12 node=0x2 rmw=0x1012 topic=/c
+1ms cpu0 10/10 client_init client=0x42 node=0x2 rmw=0x1042 name=/w
+";
+
     fn response(t: u64, rmw: u64) -> String {
         format!(
             "{t}us cpu0 10/10 response_take rmw={rmw:#x} sequence=1 source_ns=0
@@ -667,9 +675,7 @@ mod tests {
     fn code_of_another_node_is_another_callback() {
         let trace = [
             PY,
-            "1ms cpu0 10/10 node_init node=0x2 rmw=0x1002 name=other\n",
-            "1ms cpu0 10/10 publisher_init publisher=0x12 node=0x2 rmw=0x1012 topic=/c\n",
-            "1ms cpu0 10/10 client_init client=0x42 node=0x2 rmw=0x1042 name=/w\n",
+            OTHER,
             "1ms cpu0 10/10 client_init client=0x43 node=0x2 rmw=0x1043 name=/x\n",
             // The client of `/x` is known to publish on `/c`, that of `/w` is not.
             &response(10_000, 0x1043),
@@ -701,9 +707,7 @@ mod tests {
     fn executions_beside_publications_by_an_unknown_waiter_have_no_time() {
         let trace = [
             PY,
-            "1ms cpu0 10/10 node_init node=0x2 rmw=0x1002 name=other\n",
-            "1ms cpu0 10/10 publisher_init publisher=0x12 node=0x2 rmw=0x1012 topic=/c\n",
-            "1ms cpu0 10/10 client_init client=0x42 node=0x2 rmw=0x1042 name=/w\n",
+            OTHER,
             &response(10_000, 0x1040),
             &response(10_300, 0x1041),
             &response(10_600, 0x1042),

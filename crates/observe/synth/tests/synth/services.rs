@@ -37,6 +37,24 @@ const LATE: &str = "
 
 const GID: &str = "gid=01010101010101010101010101010101";
 
+/// Returns the events of a timer's callback that sends a request at `t` us.
+fn request(t: u64, sequence: u64) -> String {
+    format!(
+        "{t}us cpu0 10/10 executor_next_ready
+{t}us cpu0 10/10 timer_call timer=0x50
+{t}us cpu0 10/10 callback_start callback=0x60
+{}us cpu0 10/10 request_send rmw=0x1040 sequence={sequence}
+{}us cpu0 10/10 callback_end callback=0x60
+{}us cpu0 10/10 executor_wait_for_work timeout_ns=-1
+{}us cpu0 10/10 wait
+",
+        t + 100,
+        t + 200,
+        t + 250,
+        t + 250,
+    )
+}
+
 /// Returns the events of a call at `t` us. The service's callback runs for 2 ms. 30 ms later, the
 /// callback of a timer on thread `answerer` responds after 1 ms. `end` says whether the end of the
 /// service's callback is reported, which rclcpp before Kilted does not do.
@@ -48,15 +66,9 @@ fn call(t: u64, sequence: u64, end: bool, answerer: u32) -> String {
     } else {
         String::new()
     };
+    let request = request(t, sequence);
     format!(
-        "{t}us cpu0 10/10 executor_next_ready
-{t}us cpu0 10/10 timer_call timer=0x50
-{t}us cpu0 10/10 callback_start callback=0x60
-{}us cpu0 10/10 request_send rmw=0x1040 sequence={sequence}
-{}us cpu0 10/10 callback_end callback=0x60
-{}us cpu0 10/10 executor_wait_for_work timeout_ns=-1
-{}us cpu0 10/10 wait
-{r}us cpu1 20/20 executor_next_ready
+        "{request}{r}us cpu1 20/20 executor_next_ready
 {r}us cpu1 20/20 request_take rmw=0x1030 {s}
 {r}us cpu1 20/20 callback_start callback=0x61
 {end}{done}us cpu1 20/20 executor_next_ready
@@ -72,10 +84,6 @@ fn call(t: u64, sequence: u64, end: bool, answerer: u32) -> String {
 {}us cpu0 10/10 response_take rmw=0x1040 sequence={sequence} source_ns=0
 {}us cpu0 10/10 execute_end execute=client
 ",
-        t + 100,
-        t + 200,
-        t + 250,
-        t + 250,
         a + 1_000,
         a + 1_500,
         a + 1_500,
@@ -113,23 +121,7 @@ fn a_service_that_responds_later_has_its_executions_and_its_chain() {
 /// The middleware can report a server before it has connected client and service.
 #[test]
 fn the_coverage_names_a_service_that_takes_no_request() {
-    let call = |i: u64| {
-        let t = 10_000 + i * 100_000;
-        format!(
-            "{t}us cpu0 10/10 executor_next_ready
-{t}us cpu0 10/10 timer_call timer=0x50
-{t}us cpu0 10/10 callback_start callback=0x60
-{}us cpu0 10/10 request_send rmw=0x1040 sequence={i}
-{}us cpu0 10/10 callback_end callback=0x60
-{}us cpu0 10/10 executor_wait_for_work timeout_ns=-1
-{}us cpu0 10/10 wait
-",
-            t + 100,
-            t + 200,
-            t + 250,
-            t + 250,
-        )
-    };
+    let call = |i| request(10_000 + i * 100_000, i);
     let m = model(&(STARTED.to_string() + &(1..=20).map(call).collect::<String>()));
     let said = format!("{SERVICE} took nothing of 20 requests that its client sent. ");
     let told = m.coverage.iter().filter(|c| c.starts_with(&said)).count();
